@@ -36,7 +36,9 @@ def test_the_fastest_mode_is_what_counts():
     assert [mode.ntp_speed.value for mode in check.modes] == [pytest.approx(1.5, rel=0.01), pytest.approx(1.2, rel=0.01)]
     assert check.best == "generate(), static cache"
     assert check.modes[1].ntp_speed.low < 1.2 < check.modes[1].ntp_speed.high
-    assert check.state == "kept_up"
+    assert (
+        check.state == "kept_up" and check.tokens.words == "NTP wrote the tokens of generate() in 16 of 16 outputs (bfloat16)"
+    )
     assert "at 1.20x the speed of transformers" in render(run, comparison)
     assert [arm.label for arm in comparison.cells[0].arms] == [arm.label for arm in synthetic.ARMS]
 
@@ -149,13 +151,6 @@ def test_a_stranger_that_writes_other_tokens_voids_nothing_and_says_how_far_it_a
     assert re.search(r"50.0.% of an answer as NTP", render(run, comparison))
 
 
-def test_an_unchecked_baseline_is_said():
-    """An old run, or a scenario without the check."""
-    run = synthetic.build(synthetic.Part())
-    assert compare(run).cells[0].baseline_check.state == "unchecked"
-    assert "was not held against" in render(run, compare(run))
-
-
 ROW = ("task", 0, 0, 0)
 
 
@@ -201,29 +196,6 @@ def test_the_token_check_counts_by_hand():
         == "NTP wrote the tokens of generate() in 3 of 6 outputs (bfloat16), its modes those of one another in 2 of 4"
     )
     assert token_check({}, [one], "float32") is None
-
-
-def test_a_run_whose_outputs_all_differ_has_no_baseline():
-    """Times as good as those of the first test; NTP's tokens are other ones."""
-    run, _ = checked(1.5, 1.2)
-    assert (
-        compare(run).cells[0].baseline_check.tokens.words == "NTP wrote the tokens of generate() in 16 of 16 outputs (bfloat16)"
-    )
-    check = (
-        compare(
-            synthetic.altered(
-                run,
-                lambda one: (
-                    {"rows": [row.model_copy(update={"output_ids": [8] * row.output_tokens}) for row in one.rows]}
-                    if one.case_id.endswith("/ntp")
-                    else {}
-                ),
-            )
-        )
-        .cells[0]
-        .baseline_check
-    )
-    assert (check.state, check.tokens.same, check.tokens.rows) == ("different_tokens", 0, 16) and check.best is not None
 
 
 @pytest.mark.parametrize("name", ["quickstart", "verified_250m"])

@@ -95,12 +95,6 @@ def test_accuracy_is_paired_by_prompt() -> None:
     assert high.accuracy_difference.low < -3 / 8
 
 
-def test_repeats_do_not_count_as_more_prompts() -> None:
-    """Three repeats of eight prompts are graded on eight prompts."""
-    found = arm(compare(synthetic.build(synthetic.Part(repeats=3))), "NTP")
-    assert found.accuracy.n == 8 and found.correct == 7 and found.samples == 24
-
-
 def test_summary_over_tasks_pools_prompts_and_keeps_tasks_apart() -> None:
     """Two tasks with the same prompt ids are sixteen prompts; each task has a cell of its own."""
     comparison = compare(synthetic.build(synthetic.Part(tasks=("a", "b"))))

@@ -179,7 +179,8 @@ def test_what_is_claimed_of_a_prediction_is_ex_ante() -> None:
     """The error without further words is that of the ex-ante price; the other is named so."""
     run = run_of(visit(2.0, BEFORE), visit(1.0, AMONG), visit(1.0, AFTER))
     arm = sbd(run)
-    for name, price in (("prediction_error_totals", EX_ANTE_SHAPE), ("prediction_error_during_run_totals", DURING_RUN)):
+    ex_ante = (("prediction_error", EX_ANTE_SHAPE), ("prediction_error_totals", EX_ANTE_SHAPE))
+    for name, price in (*ex_ante, ("prediction_error_during_run_totals", DURING_RUN)):
         assert arm.figures[name].value == pytest.approx(by_price(run)[price].wall_speedup_error.value, rel=1e-9)
     assert arm.figures["prediction_error"].method.startswith("shape-calibrated, ex-ante roofline")
     untold = sbd(run_of(visit(2.0, None), visit(1.0, None)))

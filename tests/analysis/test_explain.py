@@ -45,12 +45,6 @@ def test_the_steps_of_the_waterfall_make_the_measured_speedup() -> None:
     assert min(fall.steps, key=lambda step: step.factor).name == "cost of a pass"
 
 
-def test_an_arm_without_factors_has_no_waterfall() -> None:
-    """Its forwards were not timed one by one."""
-    cell = compare(synthetic.build(synthetic.Part(per_pass=False))).cells[0]
-    assert waterfall(cell, arm(cell)) is None
-
-
 def with_claims(*claims: dict[str, object]) -> Run:
     """The run with claims in its scenario."""
     return RUN.model_copy(

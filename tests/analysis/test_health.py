@@ -98,14 +98,6 @@ def test_a_void_sample_loses_its_times_and_keeps_its_counts():
     assert not without_void_times(quiet)[1][0].void
 
 
-def test_the_page_says_how_many_samples_are_void_and_why():
-    """In the part's remarks; a healthy run says nothing."""
-    disturbed = run_with(device_processes=3.0)
-    page = render(disturbed, compare(disturbed))
-    assert "timed samples are void" in page and NEIGHBOUR in page
-    assert "are void" not in render(run_with(), compare(run_with()))
-
-
 def test_an_arm_is_held_against_its_own_best_clock():
     """SBD draws more power and runs at 1760 to 1820 MHz, NTP at 2000; one NTP sample ran at 1500.
 

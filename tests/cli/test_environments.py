@@ -48,17 +48,6 @@ def start(*arguments: str, **options: object) -> subprocess.CompletedProcess[byt
         ("hardware", partial(closed, 0, 1, 2), 0),
         ("history list", removed, 2),
     ],
-    ids=[
-        "stderr unread",
-        "both unread",
-        "stderr closed",
-        "help unread",
-        "list unread",
-        "plan unread",
-        "verdict unread",
-        "all closed",
-        "folder removed",
-    ],
 )
 def test_the_exit_code_is_the_same_whoever_listens(arguments: str, before: Callable[[], None], code: int) -> None:
     """A message that nobody can read leaves the code of the mistake; `sbd verify RUN | head` does not end with 1, a verdict."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from math import exp, log, sqrt
 from pathlib import Path
-from statistics import fmean, stdev
 
 import pytest
 
@@ -16,7 +14,7 @@ from harness.regression.gate.noise import NoiseFloor, floors_file, known_floors,
 from harness.scenario.loading import load_scenario
 from tests.helpers.command import Cli
 from tests.helpers.environments import with_environment
-from tests.helpers.synthetic_run import NTP, Part, altered, build
+from tests.helpers.synthetic_run import NTP, Part, build
 from tests.helpers.two_runs import MORE_PASSES, SBD, PretendedLauncher, in_processes, noisy, slower, stored, two_arms
 
 RUN = two_arms(jitter=0.05)
@@ -182,23 +180,6 @@ def test_compare_says_better_or_worse_of_three_processes(cli: Cli, home: Path) -
     assert any(" same; --all shows every figure" in line for line in lines)
     assert "geometric mean of the time per token over 2 arms: 1.05x slower" in lines  # sqrt(1.1 x 1.0)
     assert "the speedup fell because the arm itself became slower" in " ".join(lines)
-
-
-def test_compare_pairs_times_per_prompt(cli: Cli, home: Path) -> None:
-    """Prompts differ by far more than the change does; paired, the interval is that of the change: by hand from its logs."""
-    run = two_arms(jitter=2.0)
-    factors = {0: 1.02, 1: 1.04, 2: 1.03, 3: 1.05}
-    base, new = (
-        stored(run, home / "a"),
-        stored(altered(run, lambda sample: {"decode_s": sample.decode_s * factors[sample.group]}), home / "b"),
-    )
-    assert "t on log ratios, this process only" in cli.output(f"compare --all {base} {new}")
-    (found,) = cli.answer(f"compare {base} {new}")
-    ratio = next(one for one in found["changes"] if one["key"] == "decode_s_per_token:reference/b1/ntp")["ratio"]
-    logs = [log(factor) for factor in factors.values()]
-    half = 3.182446305 * stdev(logs) / sqrt(4)  # t with 3 degrees of freedom, two-sided 95 %
-    assert ratio["value"] == pytest.approx(exp(fmean(logs)))
-    assert (ratio["low"], ratio["high"]) == pytest.approx((exp(fmean(logs) - half), exp(fmean(logs) + half)))
 
 
 def test_compare_refuses_unlike_runs(cli: Cli, home: Path) -> None:

@@ -17,10 +17,10 @@ WHAT_IF = "roofline --model llama-3.1-8b --hardware h100-sxm"
 def test_what_people_type_is_understood(cli: Cli) -> None:
     """A repository's name, short dtypes, capitals; the same as written out."""
     typed, plain = (
-        cli.answer(f"roofline --tensor-parallel 2 {words}")
+        cli.answer(f"roofline --tensor-parallel 2 --model {words}")
         for words in (
-            "--model meta-llama/Llama-3.1-70B --hardware H100-SXM --dtype FP8 --kv-dtype BF16 --weights INT4-G128 --link NVLINK4",
-            "--model llama-3.1-70b --hardware h100-sxm --dtype float8 --kv-dtype bfloat16 --weights int4-g128 --link nvlink4",
+            "meta-llama/Llama-3.1-70B --hardware H100-SXM --dtype FP8 --kv-dtype BF16 --weights INT4-G128 --link NVLINK4",
+            "llama-3.1-70b --hardware h100-sxm --dtype float8 --kv-dtype bfloat16 --weights int4-g128 --link nvlink4",
         )
     )
     assert {**typed, "hardware": "h100-sxm"} == plain

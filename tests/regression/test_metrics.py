@@ -7,8 +7,6 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from harness.errors import UserError
 from harness.record.schema import CaseOutcome, Run
@@ -17,7 +15,7 @@ from harness.regression.metrics import CellMetric, primary_metrics, timed_metric
 from harness.regression.timed import numbers, observed, processes_of
 from tests.helpers.pass_bytes import pass_bytes
 from tests.helpers.synthetic_run import ARMS, SHAPE, Part, altered, build
-from tests.helpers.two_runs import in_processes, slower, two_arms
+from tests.helpers.two_runs import in_processes, two_arms
 
 NTP_S_PER_TOKEN = 0.011
 SBD_S_PER_TOKEN = (4 * 0.013 + 3 * (0.016 + 3 * 0.013) + 16 * 0.001) / 64
@@ -115,17 +113,6 @@ def test_one_number_per_process() -> None:
         assert found == pytest.approx([s_per_token, 1.1 * s_per_token, 0.9 * s_per_token])
     assert numbers(timed("wall_speedup", "sbd", run), processes) == pytest.approx([NTP_S_PER_TOKEN / SBD_S_PER_TOKEN] * 3)
     assert numbers(timed("prefill_s", "sbd", run), processes) == pytest.approx([0.02, 0.022, 0.018])
-
-
-@given(st.floats(0.1, 10))
-def test_scaling_all_times_changes_no_speedup(factor: float) -> None:
-    """And moves the time per token by just that factor."""
-    run = two_arms(jitter=0.1)
-    base, new = processes_of(run), processes_of(slower(run, factor))
-    one, other = numbers(timed("wall_speedup", "sbd", run), [*base, *new])
-    assert other == pytest.approx(one)
-    before, after = numbers(timed("decode_s_per_token", "ntp", run), [*base, *new])
-    assert after == pytest.approx(factor * float(before))
 
 
 def test_a_time_that_is_void_on_one_side_is_left_out_on_the_other() -> None:
