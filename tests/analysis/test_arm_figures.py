@@ -14,6 +14,7 @@ from harness.analysis.tally.pass_values import DURING_RUN
 from harness.record.schema import Run
 from harness.stats.quantity import exact
 from tests.helpers import synthetic_run as synthetic
+from tests.helpers.environments import with_cases
 
 
 def sbd(run: Run) -> ArmResult:
@@ -35,7 +36,7 @@ def test_rates_of_the_arm_itself() -> None:
 
 def test_both_estimators_weigh_prompts_as_they_say() -> None:
     """A prompt that is n times slower: the geometric mean takes its root, the ratio of totals its share, by hand."""
-    run = synthetic.build(synthetic.Part(prompts=6))
+    run = synthetic.build(prompts=6)
     figures = sbd(synthetic.altered(run, lambda s: {"decode_s": s.decode_s * (32 if s.group == 0 else 1)})).figures
     assert figures["tokens_per_s"].value == pytest.approx(64 / DECODE_S / 32 ** (1 / 6), rel=1e-9)
     assert figures["tokens_per_s_totals"].value == pytest.approx(6 * 64 / (DECODE_S * (5 + 32)), rel=1e-9)
@@ -43,7 +44,7 @@ def test_both_estimators_weigh_prompts_as_they_say() -> None:
 
 def test_repeats_of_a_prompt_are_one_observation() -> None:
     """Three repeats of eight prompts are eight."""
-    arm = sbd(synthetic.build(synthetic.Part(repeats=3, jitter=0.05)))
+    arm = sbd(synthetic.build(repeats=3, jitter=0.05))
     names = ("nfe_speedup", "tokens_per_s", "tokens_per_s_totals", "wall_over_nfe", "latency_p50_s", "accuracy_loss_points")
     assert {name: arm.figures[name].n for name in names} == dict.fromkeys(names, 8)
     assert (arm.accuracy.n, arm.correct, arm.samples) == (8, 7, 24)
@@ -52,9 +53,8 @@ def test_repeats_of_a_prompt_are_one_observation() -> None:
 def metered(run: Run, joules: float, device: str = "cpu", stretch: float = 50.0) -> Run:
     """Every decode with an energy reading, stretched to outlast the counter's window."""
     name = "cpu_energy_j" if device == "cpu" else "energy_j"
-    samples = [s.model_copy(update={"meters": {name: joules}, "decode_s": s.decode_s * stretch}) for s in run.samples]
-    cases = [case.model_copy(update={"device": device}) for case in run.header.cases]
-    return run.model_copy(update={"samples": samples, "header": run.header.model_copy(update={"cases": cases})})
+    run = synthetic.altered(run, lambda s: {"meters": {name: joules}, "decode_s": s.decode_s * stretch})
+    return with_cases(run, lambda case: {"device": device})
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

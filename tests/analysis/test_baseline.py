@@ -15,6 +15,7 @@ from harness.reporting.page import render
 from harness.scenario.servers import BESIDE
 from harness.stats.quantity import Quantity, absent
 from tests.helpers import synthetic_run as synthetic
+from tests.helpers.environments import with_header
 from tests.helpers.judged_runs import judged
 from tests.helpers.published import compared
 
@@ -25,7 +26,7 @@ def checked(dynamic: float, static: float, jitter: float = 0.1):
         synthetic.Arm(label=f"generate(), {cache} cache", cache=cache, slower=slower)
         for cache, slower in (("dynamic", dynamic), ("static", static))
     )
-    run = synthetic.build(synthetic.Part(arms=(*synthetic.ARMS, *caches), jitter=jitter))
+    run = synthetic.build(arms=(*synthetic.ARMS, *caches), jitter=jitter)
     return run, compare(run)
 
 
@@ -88,7 +89,7 @@ def against(*engines: tuple[str, float], **part: object):
         synthetic.Arm(label="generate(), dynamic cache", cache="dynamic", slower=1.2),
         *(synthetic.Arm(label=BESIDE[name], server=name, slower=slower) for name, slower in engines),
     ]
-    run = synthetic.build(synthetic.Part(arms=(*synthetic.ARMS, *modes), jitter=0.1, **part))
+    run = synthetic.build(arms=(*synthetic.ARMS, *modes), jitter=0.1, **part)
     return run, compare(run)
 
 
@@ -136,12 +137,10 @@ def test_every_arm_stands_beside_the_best_ntp_of_any_engine():
 def test_a_stranger_that_writes_other_tokens_voids_nothing_and_says_how_far_it_agrees():
     """Half of its answers are NTP's, the others part at once."""
     run, _ = against(("llama_cpp", 1.1))
-    run = synthetic.altered(
+    run = synthetic.with_rows(
         run,
-        lambda one: (
-            {"rows": [row.model_copy(update={"output_ids": [8] * row.output_tokens}) for row in one.rows]}
-            if one.case_id.endswith("engine-llama_cpp") and one.group % 2
-            else {}
+        lambda one, row: (
+            {"output_ids": [8] * row.output_tokens} if one.case_id.endswith("engine-llama_cpp") and one.group % 2 else {}
         ),
     )
     comparison = compare(run)
@@ -217,8 +216,8 @@ def calibrated(own, large, dram_bound=None, batch_size=1):
         point | {"bytes_per_s": reached * factor}
         for point, factor in zip(recorded["read_bandwidth"], (own, large), strict=True)
     ]
-    header = run.header.model_copy(update={"calibration": recorded | {"read_bandwidth": points}})
-    return compare(run.model_copy(update={"header": header})).cells[0].baseline_check.ceiling
+    run = with_header(run, calibration=recorded | {"read_bandwidth": points})
+    return compare(run).cells[0].baseline_check.ceiling
 
 
 @pytest.mark.parametrize(

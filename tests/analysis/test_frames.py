@@ -138,7 +138,7 @@ def by_hand() -> Run:
         for sample in run.samples
         if sample.case_id.startswith("reference") and sample.decode_s
     ]
-    return run.model_copy(update={"samples": [*run.samples, *again]})
+    return synthetic.with_samples(run, [*run.samples, *again])
 
 
 def test_a_run_built_by_hand() -> None:
@@ -163,7 +163,7 @@ def test_a_run_built_by_hand() -> None:
 
 def test_units_and_types_hold_where_nothing_is_known() -> None:
     """A part without times has frames of the same columns and types, with reasons beside what is missing."""
-    arms = RunFrames(synthetic.build(synthetic.Part(timed=False))).arms
+    arms = RunFrames(synthetic.build(timed=False)).arms
     timed = RunFrames(by_hand()).arms
     assert list(arms) == list(timed)
     for name in ("wall_speedup", "wall_speedup_low", "decode_s", "tokens_per_s"):
@@ -176,9 +176,7 @@ def test_a_void_sample_says_why_and_keeps_its_times() -> None:
     """Two samples in which something was compiled, and one of a quiet machine."""
     run = synthetic.build()
     meters = [{"compiled_graphs": 1.0} if number in (1, 2) else {} for number in range(len(run.samples))]
-    run = run.model_copy(
-        update={"samples": [s.model_copy(update={"meters": m}) for s, m in zip(run.samples, meters, strict=True)]}
-    )
+    run = synthetic.with_samples(run, (s.model_copy(update={"meters": m}) for s, m in zip(run.samples, meters, strict=True)))
     samples = RunFrames(run).samples
     assert samples.index[samples.void.notna()].tolist() == [1, 2]
     assert set(samples.void.dropna()) == {"a forward pass was compiled while the clock ran"}
@@ -228,7 +226,7 @@ def test_every_kept_record_loads(folder: Path) -> None:
 def test_a_run_without_samples_has_empty_frames() -> None:
     """Begun and nothing more: every frame is there; those of what was recorded have their columns."""
     full = synthetic.build()
-    run = RunFrames(full.model_copy(update={"samples": []}))
+    run = RunFrames(synthetic.with_samples(full, []))
     assert [len(frame) for frame in (run.samples, run.rows, run.passes, run.arms, run.predictions)] == [0] * 5
     assert all(list(getattr(run, name)) == list(getattr(RunFrames(full), name)) for name in ("samples", "rows", "passes"))
 
@@ -243,10 +241,10 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
 
 def test_times_of_no_decode_pass_add_up_to_zero() -> None:
     """Also where the passes were not timed; with decode passes such a sum is not known."""
-    run = synthetic.build(synthetic.Part(name="untimed", prompts=2, timed=False))
+    run = synthetic.build(name="untimed", prompts=2, timed=False)
     first = run.samples[0]
     prompt_alone = {name: one[:1] if isinstance(one, list) else one for name, one in first.passes.model_dump().items()}
     short = first.model_copy(update={"passes": PassColumns.model_validate(prompt_alone)})
-    found = RunFrames(run.model_copy(update={"samples": [short, run.samples[1]]})).samples
+    found = RunFrames(synthetic.with_samples(run, [short, run.samples[1]])).samples
     assert found[["forward_s", "sampler_s"]].iloc[0].tolist() == [0.0, 0.0]
     assert found[["forward_s", "sampler_s"]].iloc[1].isna().all()

@@ -20,9 +20,7 @@ from harness.reporting.page import render
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.two_runs import stored
 
-RUN = synthetic.build(
-    synthetic.Part(tasks=("word_problems", "code"), prompts=3, repeats=2), calibration=synthetic.calibration()
-)
+RUN = synthetic.build(tasks=("word_problems", "code"), prompts=3, repeats=2, calibration=synthetic.calibration())
 
 
 def table_of_samples(text: str) -> list[list[str]]:

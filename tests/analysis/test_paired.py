@@ -13,6 +13,7 @@ from harness.record.schema import Run, Sample
 from harness.reporting.page import render
 from harness.stats.quantity import Quantity
 from tests.helpers import synthetic_run as synthetic
+from tests.helpers.two_runs import in_processes, slower
 
 SBD = "sbd-k16-g0.1-t0-entropy_bounded"
 JITTERED = synthetic.Part(jitter=0.05, arms=synthetic.ARMS[:2])
@@ -20,32 +21,12 @@ JITTERED = synthetic.Part(jitter=0.05, arms=synthetic.ARMS[:2])
 
 def changed(run: Run, change: Callable[[Sample], Sample | None]) -> Run:
     """The run with every sample changed, or left out where the change gives None."""
-    return run.model_copy(update={"samples": [new for one in run.samples if (new := change(one)) is not None]})
+    return synthetic.with_samples(run, (new for one in run.samples if (new := change(one)) is not None))
 
 
-def slower(sample: Sample, factor: float, process: int = 0) -> Sample:
-    """The sample with all its times multiplied, taken by this process."""
-    passes = sample.passes
-    times = {
-        name: [factor * t for t in values]
-        for name, values in (("forward_s", passes.forward_s), ("sampler_s", passes.sampler_s))
-        if values is not None
-    }
-    update = {"decode_s": factor * sample.decode_s, "prefill_s": factor * sample.prefill_s, "process": process}
-    return sample.model_copy(update=update | {"passes": passes.model_copy(update=times)})
-
-
-def in_processes(run: Run, of_sbd: list[float], common: float = 1.3) -> Run:
-    """Every sample once per process; process j makes both arms ``common`` ** j times slower, and SBD as in ``of_sbd``."""
-    return run.model_copy(
-        update={
-            "samples": [
-                slower(one, common**j * (factor if one.case_id.endswith(SBD) else 1.0), j)
-                for j, factor in enumerate(of_sbd)
-                for one in run.samples
-            ]
-        }
-    )
+def in_three(run: Run, factor: float) -> Run:
+    """In processes that are slower by 1.3 each; the SBD arm of the second one by ``factor`` besides."""
+    return slower(in_processes(run, 1, 1.3, 1.69), factor, "sbd", 1)
 
 
 def sbd(run: Run) -> ArmResult:
@@ -92,7 +73,7 @@ def test_lengths_of_the_two_arms_are_told_apart() -> None:
 def test_processes_are_crossed_with_prompts() -> None:
     """SBD is 10 % slower in the second of three processes: the interval is wider than of three that agree, and says so."""
     run = synthetic.build(JITTERED)
-    one, alike, unlike = sbd(run), sbd(in_processes(run, [1, 1, 1])), sbd(in_processes(run, [1, 1.1, 1]))
+    one, alike, unlike = sbd(run), sbd(in_three(run, 1)), sbd(in_three(run, 1.1))
     assert unlike.paired.processes == 3 and unlike.wall_speedup.n == 8 and unlike.paired.pairs == 24
     assert unlike.wall_speedup.method == "t on log ratios, prompts crossed with 3 processes"
     assert unlike.wall_speedup_totals.method == "bootstrap-t, prompts crossed with 3 processes"
@@ -130,7 +111,7 @@ def test_the_page_and_the_json_form_name_the_processes() -> None:
     """One process: this process only; three: so many, and no such words. The totals' interval stands in the table."""
     run = synthetic.build(JITTERED)
     assert "8 prompts, this process only" in render(run, compare(run))
-    three = in_processes(run, [1, 1.1, 0.97])
+    three = in_three(run, 1.1)
     comparison = compare(three)
     page, totals = render(three, comparison), comparison.cells[0].arms[1].wall_speedup_totals
     assert "8 prompts, 3 processes" in page and "this process only" not in page

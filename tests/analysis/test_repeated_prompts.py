@@ -21,11 +21,7 @@ WRONG = frozenset({1, 4})
 
 def asked(part: synthetic.Part, digests: dict[int, str | None]) -> Run:
     """A run whose prompt ``p{i}`` has the digest ``digests[i]``."""
-    run = synthetic.build(part)
-    return synthetic.altered(
-        run,
-        lambda one: {"rows": [row.model_copy(update={"prompt_digest": digests[int(row.prompt_id[1:])]}) for row in one.rows]},
-    )
+    return synthetic.with_rows(synthetic.build(part), lambda _, row: {"prompt_digest": digests[int(row.prompt_id[1:])]})
 
 
 def copies(times: int, known: bool = True) -> Run:
@@ -41,12 +37,12 @@ def copies(times: int, known: bool = True) -> Run:
         first = times_of[one.case_id, one.group % DISTINCT]
         return one.model_copy(update={"decode_s": first.decode_s, "prefill_s": first.prefill_s, "passes": first.passes})
 
-    return run.model_copy(update={"samples": [as_the_first(one) for one in run.samples]})
+    return synthetic.with_samples(run, (as_the_first(one) for one in run.samples))
 
 
 def fast(run: Run) -> ArmResult:
     """The fastest arm of a run."""
-    return next(arm for arm in compare(run).cells[0].arms if arm.label == LABEL)
+    return synthetic.arm_of(compare(run), LABEL)
 
 
 FIGURES = ("wall_speedup", "wall_speedup_totals", "accuracy", "accuracy_difference", "identical_to_ntp")
@@ -119,14 +115,14 @@ def test_batches_that_share_a_prompt_are_one_unit(digests: str, units: int) -> N
 
 def test_two_tasks_may_hold_the_same_prompt() -> None:
     """Two tasks of four prompts each, one of them in both: seven in all."""
-    run = synthetic.build(synthetic.Part(tasks=("one", "two"), prompts=4, jitter=0.1))
+    run = synthetic.build(tasks=("one", "two"), prompts=4, jitter=0.1)
     task = {case.case_id: case.task for case in run.header.cases}
 
     def named(sample, row):
         name = f"{task[sample.case_id]}/{row.prompt_id}"
-        return row.model_copy(update={"prompt_id": name, "prompt_digest": "both" if name.endswith("p0") else name})
+        return {"prompt_id": name, "prompt_digest": "both" if name.endswith("p0") else name}
 
-    found = fast(synthetic.altered(run, lambda one: {"rows": [named(one, row) for row in one.rows]}))
+    found = fast(synthetic.with_rows(run, named))
     assert (found.prompts, found.accuracy.n, found.wall_speedup.n, found.figures["nfe_speedup"].n) == (7, 7, 7, 7)
 
 

@@ -83,26 +83,30 @@ def test_a_closed_loop_counts_between_its_first_and_its_last_wave() -> None:
     assert window.tokens == pytest.approx(4 * 5 + 5 + last)
 
 
-def test_one_at_a_time_loses_its_first_request_alone() -> None:
-    """It was answered by a cold server; the last one ends the loop and counts."""
-    found = found_of(sample_of((0.0, 1.0, 2.0), (2.0, 1.0, 2.0), (4.0, 1.0, 2.0)), Load(concurrency=(1,)), 1)
-    assert [one.counted for one in found] == [False, True, True]
-
-
-def test_arrivals_count_behind_the_first_tenth_however_late_they_are_answered() -> None:
-    """Ten seconds of arrivals: who came in the first one is left out; the last one is answered long after."""
-    rows = ((0.0, 1.0, 2.0), (0.9, 1.0, 2.0), (1.0, 1.0, 2.0), (10.0, 1.0, 50.0))
-    found = found_of(sample_of(*rows), Load(requests_per_s=1.0), 4)
-    assert [one.counted for one in found] == [False, False, True, True]
-    assert (found[0].window.length_s, found[0].window.came, found[0].window.answered) == (9.0, 2, 3)
-
-
-def test_at_once_all_count() -> None:
-    """There is no load to be steady; time per token is over the tokens behind the first piece."""
-    found = found_of(sample_of((0.0, 1.0, 3.0), (0.0, 2.0, 4.0)), None, 2)
-    assert [one.counted for one in found] == [True, True] and found[0].window.length_s == 4.0
-    assert [one.time_per_token_s for one in found] == [0.5, 0.5]
-    assert found[0].good is None
+@pytest.mark.parametrize(
+    ("load", "in_flight", "rows", "counted"),
+    [
+        (Load(concurrency=(1,)), 1, [(0.0, 1.0, 2.0), (2.0, 1.0, 2.0), (4.0, 1.0, 2.0)], [False, True, True]),
+        (
+            Load(requests_per_s=1.0),
+            4,
+            [(0.0, 1.0, 2.0), (0.9, 1.0, 2.0), (1.0, 1.0, 2.0), (10.0, 1.0, 50.0)],
+            [False] * 2 + [True] * 2,
+        ),
+        (None, 2, [(0.0, 1.0, 3.0), (0.0, 2.0, 4.0)], [True, True]),
+    ],
+)
+def test_which_requests_count(load: Load | None, in_flight: int, rows: list[Any], counted: list[bool]) -> None:
+    """One at a time loses the first alone, which a cold server answered; of arrivals who came in the first tenth is left out,
+    and the last one is answered long after; at once there is no load to be steady.
+    """
+    found = found_of(sample_of(*rows), load, in_flight)
+    assert [one.counted for one in found] == counted and found[0].good is None
+    window = found[0].window
+    if in_flight == 4:
+        assert (window.length_s, window.came, window.answered) == (9.0, 2, 3)
+    if load is None:
+        assert window.length_s == 4.0 and [one.time_per_token_s for one in found] == [0.5, 0.5]
 
 
 def test_good_is_within_all_limits() -> None:

@@ -9,6 +9,7 @@ import pytest
 from harness.analysis.answer import compare
 from harness.record.store import RunStore, read_run
 from harness.reporting.page import render
+from tests.helpers.environments import with_environment
 from tests.helpers.pass_bytes import pass_bytes
 from tests.helpers.synthetic_run import SHAPE, altered, build
 
@@ -157,7 +158,6 @@ def test_the_report_shows_the_counter_its_scale_and_the_doubt():
 
 def test_a_warning_beside_a_fact_of_the_machine_is_shown():
     """A value that needs a word has it, not only one that is missing."""
-    run = build()
-    environment = {"pynvml_from": ["pynvml"], "reasons": {"pynvml_from": "warning: the deprecated distribution"}}
-    run = run.model_copy(update={"header": run.header.model_copy(update={"environment": environment})})
+    reasons = {"pynvml_from": "warning: the deprecated distribution"}
+    run = with_environment(build(), pynvml_from=["pynvml"], reasons=reasons)
     assert "pynvml (warning: the deprecated distribution)" in html.unescape(render(run, compare(run)))

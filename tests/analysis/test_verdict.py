@@ -21,7 +21,9 @@ from harness.scenario.claims import Claim, Where
 from harness.stats.quantity import Quantity, absent
 from harness.stats.ratios import geometric_mean_ratio
 from tests.helpers import synthetic_run as synthetic
+from tests.helpers.environments import with_header
 from tests.helpers.judged_runs import judged
+from tests.helpers.two_runs import in_processes, slower
 
 SLOW, FAST = "SBD k=16 γ=0.1", "SBD k=16 γ=0.6"
 TRUTH = 64 * 0.011 / (13 * 0.014 + 3 * 0.017)
@@ -41,7 +43,7 @@ def edited(comparison: Comparison, label: str, **changes: object) -> Comparison:
     return replace(comparison, cells=(replace(cell, arms=arms), *comparison.cells[1:]))
 
 
-JITTERED = synthetic.build(synthetic.Part(jitter=0.05, prompts=12))
+JITTERED = synthetic.build(jitter=0.05, prompts=12)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,7 @@ def test_a_figure_without_an_interval_decides_nothing() -> None:
     """All prompts gave the same ratio, or there is one prompt: 3.02x, and yet not confirmed above 2; the reason is said."""
     same = one(synthetic.build(), f"wall_speedup >= 2 at arm='{SLOW}'")
     assert same.word == "inconclusive" and "no spread, no interval" in same.reason and "no spread" in same.remedy
-    alone = one(synthetic.build(synthetic.Part(prompts=1)), f"wall_speedup >= 2 at arm='{SLOW}'")
+    alone = one(synthetic.build(prompts=1), f"wall_speedup >= 2 at arm='{SLOW}'")
     assert alone.word == "inconclusive" and "one prompt only" in alone.reason
 
 
@@ -107,7 +109,7 @@ def test_void_says_why() -> None:
     assert missing.word == "void" and f"those that have: NTP, {SLOW}, {FAST}" in missing.reason and missing.remedy
     nowhere = one(JITTERED, "3-5x at part=elsewhere, batch=4")
     assert nowhere.word == "void" and "it has part=reference, batch=1" in nowhere.reason
-    untimed = one(synthetic.build(synthetic.Part(timed=False)), "3-5x")
+    untimed = one(synthetic.build(timed=False), "3-5x")
     assert untimed.word == "void" and untimed.reason == "this part was not timed" and "timed: true" in untimed.remedy
     assert one(JITTERED, "3-5x at arm=NTP").reason == "NTP is what the other arms are compared with"
     assert one(JITTERED, "joules_per_token <= 1").word == "void"
@@ -124,7 +126,7 @@ def test_an_arm_that_left_no_sample_is_void() -> None:
 def checked(slower: float) -> Run:
     """A run in which generate() takes so many times as long as NTP."""
     mode = synthetic.Arm(label="generate(), static cache", cache="static", slower=slower)
-    return synthetic.build(synthetic.Part(arms=(*synthetic.ARMS, mode), jitter=0.05))
+    return synthetic.build(arms=(*synthetic.ARMS, mode), jitter=0.05)
 
 
 @pytest.mark.parametrize(
@@ -182,13 +184,8 @@ def test_a_baseline_that_is_not_shown_to_keep_up_confirms_no_speedup(claim: str,
 def test_other_tokens_than_generate_confirm_nothing() -> None:
     """Every output of NTP differs from that of generate(): the times are of other work, whichever way they point."""
     run = checked(1.5)
-    run = synthetic.altered(
-        run,
-        lambda one: (
-            {"rows": [row.model_copy(update={"output_ids": [9, *row.output_ids[1:]]}) for row in one.rows]}
-            if one.case_id.endswith("/ntp")
-            else {}
-        ),
+    run = synthetic.with_rows(
+        run, lambda one, row: {"output_ids": [9, *row.output_ids[1:]]} if one.case_id.endswith("/ntp") else {}
     )
     for claim in ("wall_speedup >= 1.1", "wall_speedup >= 30"):
         found = one(run, claim)
@@ -200,11 +197,10 @@ def test_other_tokens_than_generate_confirm_nothing() -> None:
 @pytest.mark.parametrize(("share", "said"), [(0.53, "NTP reaches 53 % of the measured read ceiling"), (0.81, None)])
 def test_an_ntp_far_below_the_read_rate_is_said_beside_the_speedup(share: float, said: str | None) -> None:
     """The calibration of the run read the model's size so fast that NTP reaches this share of it."""
-    plain = synthetic.build(synthetic.Part(jitter=0.05), calibration=synthetic.calibration())
+    plain = synthetic.build(jitter=0.05, calibration=synthetic.calibration())
     reached = compare(plain).cells[0].arms[0].modelled_bandwidth_bytes_per_s.value
     points = [point | {"bytes_per_s": reached / share} for point in plain.header.calibration["read_bandwidth"]]
-    header = plain.header.model_copy(update={"calibration": plain.header.calibration | {"read_bandwidth": points}})
-    run = plain.model_copy(update={"header": header})
+    run = with_header(plain, calibration=plain.header.calibration | {"read_bandwidth": points})
     marked = "a faster NTP engine may exist"
     assert (said or marked) in one(run, "wall_speedup >= 1.1").reason or said is None
     assert (marked in one(run, "wall_speedup >= 1.1").reason) == (said is not None)
@@ -221,7 +217,7 @@ def test_an_unchecked_baseline_is_said() -> None:
 def test_a_replayed_arm_confirms_only_given_its_acceptance() -> None:
     """Its pass reduction was put in, so claiming it is void; what the clock made of it is judged, and called replayed."""
     replayed = synthetic.Arm(label="SBD", gamma=0.1, passes_per_block=4, replayed={"nfe_speedup": 4.0})
-    run = synthetic.build(synthetic.Part(arms=(synthetic.NTP, replayed), jitter=0.05))
+    run = synthetic.build(arms=(synthetic.NTP, replayed), jitter=0.05)
     wall = one(run, "wall_speedup >= 2")
     assert (wall.word, wall.basis) == ("confirmed", "replayed") and "given this acceptance (replayed)" in wall.reason
     passes = one(run, "3-5x fewer passes")
@@ -232,13 +228,13 @@ def test_a_replayed_arm_confirms_only_given_its_acceptance() -> None:
 
 def test_fewer_passes_are_judged_over_prompts() -> None:
     """Counted exactly, and yet a sample of prompts: by hand, the t interval of the log ratios of 6 prompts."""
-    run = synthetic.build(synthetic.Part(prompts=6, jitter=0.05))
+    run = synthetic.build(prompts=6, jitter=0.05)
     counts, samples = [20, 18, 16, 22, 16, 24], []
     for sample in run.samples:
         if "g0.1" in sample.case_id and not sample.warmup:
             sample = with_passes(sample, counts[sample.group])
         samples.append(sample)
-    found = one(run.model_copy(update={"samples": samples}), f"nfe_speedup >= 3 at arm='{SLOW}'")
+    found = one(synthetic.with_samples(run, samples), f"nfe_speedup >= 3 at arm='{SLOW}'")
     logs = np.log(64 / np.array(counts))
     half = 2.570581835636314 * logs.std(ddof=1) / math.sqrt(6)  # t(5), 97.5 %
     assert found.value.low == pytest.approx(math.exp(logs.mean() - half), rel=1e-9)
@@ -260,7 +256,7 @@ def with_passes(sample: Sample, count: int) -> Sample:
 
 def test_wall_over_nfe_is_the_cost_of_a_pass() -> None:
     """Put in: NTP's pass takes 11 ms, the arm's 14 or 17: 3.02x of 4x, whatever the jitter; by either estimator."""
-    run = synthetic.build(synthetic.Part(jitter=0.05))
+    run = synthetic.build(jitter=0.05)
     for by in ("geometric_mean", "ratio_of_totals"):
         found = one(run, f"wall_over_nfe >= 0.9 by {by} at arm='{SLOW}'")
         assert found.word == "refuted" and found.value.value == pytest.approx(TRUTH / 4, rel=0.03)
@@ -271,7 +267,7 @@ def test_wall_over_nfe_is_the_cost_of_a_pass() -> None:
 def test_accuracy_within_a_margin() -> None:
     """1,000 equal answers show a loss below 1 point, 8 do not (473 can, one lost), and 3 of 8 lost are more than 1 point."""
     arms = tuple(replace(arm, wrong=frozenset(range(50))) for arm in synthetic.ARMS[:2])
-    equal = synthetic.build(synthetic.Part(prompts=1000, batch_size=50, timed=False, arms=arms))
+    equal = synthetic.build(prompts=1000, batch_size=50, timed=False, arms=arms)
     shown = one(equal, "same accuracy")
     assert shown.word == "confirmed" and shown.value.value == 0 and shown.sizes == {"prompts": 1000}
     assert shown.value.high == pytest.approx(100 * (1 - 0.05 ** (1 / 1000)))
@@ -279,7 +275,7 @@ def test_accuracy_within_a_margin() -> None:
     assert few.word == "inconclusive" and "465 more prompts (473 in all)" in few.remedy
     assert "if it stays at 0 points lost, at most one answer lost; " in few.remedy
     lost = synthetic.Arm(label="SBD", gamma=0.6, wrong=frozenset(range(0, 200, 4)) | {3})
-    assert one(synthetic.build(synthetic.Part(prompts=200, arms=(synthetic.NTP, lost))), "same accuracy").word == "refuted"
+    assert one(synthetic.build(prompts=200, arms=(synthetic.NTP, lost)), "same accuracy").word == "refuted"
 
 
 NEVER, ALWAYS = frozenset(range(60)), frozenset[int]()
@@ -288,7 +284,7 @@ NEVER, ALWAYS = frozenset(range(60)), frozenset[int]()
 def graded(ntp: frozenset[int], arm: frozenset[int], prompts: int = 60) -> Run:
     """Untimed; ``ntp`` and ``arm`` are the prompts that each answers wrongly."""
     arms = (replace(synthetic.NTP, wrong=ntp), replace(synthetic.ARMS[1], wrong=arm))
-    return synthetic.build(synthetic.Part(prompts=prompts, timed=False, arms=arms))
+    return synthetic.build(prompts=prompts, timed=False, arms=arms)
 
 
 @pytest.mark.parametrize(
@@ -330,7 +326,7 @@ def test_another_arm_shows_that_the_check_can_fail() -> None:
     """NTP and one arm right in all of 60: void alone, and judged beside an arm that the same check grades wrong."""
     kept, lossy = replace(synthetic.ARMS[1], wrong=ALWAYS), replace(synthetic.ARMS[2], wrong=frozenset(range(9)))
     arms = (replace(synthetic.NTP, wrong=ALWAYS), kept, lossy)
-    run = synthetic.build(synthetic.Part(prompts=60, timed=False, arms=arms))
+    run = synthetic.build(prompts=60, timed=False, arms=arms)
     assert one(run, f"accuracy_loss_points <= 5 at arm='{SLOW}'").word == "confirmed"
     assert compare(run).highlights[0].label == kept.label
 
@@ -338,7 +334,7 @@ def test_another_arm_shows_that_the_check_can_fail() -> None:
 def test_accuracy_is_refused_where_one_side_lacks_answers() -> None:
     """A prompt that only NTP was graded on is not left out in silence."""
     last = next(sample for sample in reversed(JITTERED.samples) if "g0.6" in sample.case_id)
-    run = JITTERED.model_copy(update={"samples": [sample for sample in JITTERED.samples if sample is not last]})
+    run = synthetic.with_samples(JITTERED, (sample for sample in JITTERED.samples if sample is not last))
     found = one(run, f"same accuracy at arm='{FAST}'")
     assert found.word == "void" and "1 prompts were graded for NTP alone" in found.reason
 
@@ -347,10 +343,10 @@ def test_accuracy_is_refused_where_one_side_lacks_answers() -> None:
 @pytest.mark.parametrize("side", ["ntp", "g0.1"])
 def test_dropping_a_prompt_from_one_side_is_refused(claim: str, side: str) -> None:
     """Whichever side it is: nothing is confirmed over the others, and the reason names the prompt."""
-    run = synthetic.build(synthetic.Part(jitter=0.05, prompts=12), calibration=synthetic.calibration())
+    run = synthetic.build(jitter=0.05, prompts=12, calibration=synthetic.calibration())
     assert one(run, f"{claim} at arm='{SLOW}'").word == "confirmed"
     samples = [s for s in run.samples if not (side in s.case_id and s.group == 5)]
-    found = one(run.model_copy(update={"samples": samples}), f"{claim} at arm='{SLOW}'")
+    found = one(synthetic.with_samples(run, samples), f"{claim} at arm='{SLOW}'")
     assert found.word == "void" and "1 prompts were decoded by" in found.reason and "number 5" in found.reason
 
 
@@ -383,7 +379,7 @@ def test_a_joint_claim_holds_where_all_of_it_does(parts: tuple[str, ...], word: 
 def test_a_margin_beside_a_speedup() -> None:
     """3.02x at 37.5 points lost: the speedup is reported with its own interval, and the claim is refuted by the accuracy."""
     lost = synthetic.Arm(label="SBD", gamma=0.1, passes_per_block=4, wrong=frozenset(range(0, 120, 3)))
-    run = synthetic.build(synthetic.Part(prompts=120, jitter=0.005, arms=(synthetic.NTP, lost)))
+    run = synthetic.build(prompts=120, jitter=0.005, arms=(synthetic.NTP, lost))
     assert one(run, "wall_speedup >= 2").word == "confirmed"
     found = one(run, "wall_speedup >= 2 within 1 point")
     assert (found.word, found.metric) == ("refuted", "wall_speedup") and "accuracy_loss_points refuted" in found.reason
@@ -420,7 +416,7 @@ def with_times(run: Run, change: Callable[[Sample, float], float]) -> Run:
     for sample in run.samples:
         time = change(sample, sample.decode_s)
         samples.append(sample.model_copy(update={"decode_s": time, "passes": sample.passes.untimed()}))
-    return run.model_copy(update={"samples": samples})
+    return synthetic.with_samples(run, samples)
 
 
 def number_needed(found: Judgement) -> int:
@@ -466,16 +462,6 @@ def test_a_value_that_is_absent_has_its_reason() -> None:
     assert found.judgements[0].reason == "the dog ate it" and found.exit_code() == 4
 
 
-def in_processes(run: Run, processes: int, differing: float = 0.0) -> Run:
-    """The same decodes in several processes; those of the arms take ``differing`` more time in each further one."""
-    samples = [
-        s.model_copy(update={"process": process, "decode_s": s.decode_s * (1 + differing * process * ("sbd" in s.case_id))})
-        for process in range(processes)
-        for s in run.samples
-    ]
-    return run.model_copy(update={"samples": samples})
-
-
 CLOCKS = ("wall_speedup >= 1.1", "wall_speedup >= 30", "wall_over_nfe >= 0.01", "tokens_per_s >= 1", "latency_p50_s <= 0.001")
 
 
@@ -483,7 +469,7 @@ CLOCKS = ("wall_speedup >= 1.1", "wall_speedup >= 30", "wall_over_nfe >= 0.01", 
 @pytest.mark.parametrize("text", CLOCKS)
 def test_below_three_processes_a_claim_about_time_is_open(text: str, processes: int) -> None:
     """However far off the bound is; three processes decide it, and so does a claim about these processes alone."""
-    run = in_processes(JITTERED, processes)
+    run = in_processes(JITTERED, *[1.0] * processes)
     text = f"{text} at arm='{SLOW}'"
     (found,) = judged(run, text, scope=None).judgements
     assert one(run, text).word in ("confirmed", "refuted")
@@ -508,16 +494,13 @@ def test_counted_claims_take_one_process(text: str) -> None:
 
 def with_passes_of(run: Run) -> Run:
     """Prompts with different numbers of passes, so that there is an interval of them."""
-    return run.model_copy(
-        update={
-            "samples": [with_passes(s, 16 + s.group % 3) if "g0.1" in s.case_id and not s.warmup else s for s in run.samples]
-        }
-    )
+    more = (with_passes(s, 16 + s.group % 3) if "g0.1" in s.case_id and not s.warmup else s for s in run.samples)
+    return synthetic.with_samples(run, more)
 
 
 def picked_run() -> Run:
     """Three processes; the fast arm is picked from two."""
-    return in_processes(JITTERED, 3, differing=0.002)
+    return slower(slower(in_processes(JITTERED, 1, 1, 1), 1.002, "sbd", 1), 1.004, "sbd", 2)
 
 
 def test_a_picked_arm_is_judged_at_the_simultaneous_level() -> None:
@@ -560,16 +543,16 @@ def test_a_named_arm_pays_nothing() -> None:
 def test_accuracy_of_a_picked_arm_is_bounded_at_the_simultaneous_level() -> None:
     """320 equal answers: 0.99^320 = 4.0 % shows a named arm, and not one of two, which takes 2.5 %; nor is the pick 'shown'."""
     equal = tuple(replace(arm, wrong=frozenset(range(30))) for arm in synthetic.ARMS)
-    run = synthetic.build(synthetic.Part(prompts=320, batch_size=40, timed=False, arms=equal))
+    run = synthetic.build(prompts=320, batch_size=40, timed=False, arms=equal)
     assert one(run, f"same accuracy at arm='{SLOW}'").word == "confirmed"
     assert one(run, "same accuracy").word == "inconclusive" and compare(run).highlights[0].basis == "observed"
-    enough = synthetic.build(synthetic.Part(prompts=400, batch_size=40, timed=False, arms=equal))
+    enough = synthetic.build(prompts=400, batch_size=40, timed=False, arms=equal)
     assert one(enough, "same accuracy").word == "confirmed" and compare(enough).highlights[0].basis == "shown"
 
 
 def test_a_total_that_few_prompts_hold_decides_nothing() -> None:
     """One of 12 prompts writes 60 times as much: by totals no verdict, in words; by the geometric mean a verdict."""
-    run = with_times(in_processes(JITTERED, 3), lambda s, time: time * (60 if s.group == 4 else 1))
+    run = with_times(in_processes(JITTERED, 1, 1, 1), lambda s, time: time * (60 if s.group == 4 else 1))
     found = one(run, f"wall_speedup >= 1.1 by ratio_of_totals at arm='{SLOW}'")
     assert found.word == "inconclusive" and "1 of 12 prompts hold" in found.reason and found.value.value is not None
     assert one(run, f"wall_speedup >= 1.1 at arm='{SLOW}'").word == "confirmed"

@@ -342,11 +342,6 @@ def test_a_mixture_fits_by_all_experts_and_streams_the_visited() -> None:
     fits, too_small = plan(asked, [load_profile("h100-sxm"), load_profile("l40s")]).devices
     assert fits.ntp.memory.weight_bytes == 2 * shape.params > 61e9
     assert too_small.ntp.batch is None and "61.1 GB" in str(too_small.ntp.reason)
-    in_4_bits = Deployment(dtype="bfloat16", weights=WEIGHT_FORMATS["int4-g128"])
-    small = plan(replace(asked, deployment=in_4_bits), [load_profile("l40s")]).devices[0].ntp
-    experts = 48 * 128 * 3 * 2048 * 768  # layers x experts x gate, up and down: 95 % of all weights, at 4 bits and scales
-    others_bytes = 2 * (shape.params - experts)
-    assert 0 < small.memory.weight_bytes - experts * 0.5195 < others_bytes
     reading_all_per_s = 3350e9 / (2 * shape.params)
     reading_active_per_s = 3350e9 / (2 * 3.3e9)  # activated per token, as the model card says
     assert 5 * reading_all_per_s < fits.ntp.tokens_per_s_per_user.expected < 1.2 * reading_active_per_s
@@ -383,9 +378,8 @@ def test_every_profile_is_planned_or_has_its_reason() -> None:
     assert {one.reason is None for one in found.devices} == {True, False}, "both kinds are among the shipped ones"
 
 
-def test_a_device_without_memory_or_power_figure() -> None:
-    """Without a size nothing is said to fit; without a power there is no energy, but a reason."""
-    assert planned(device(memory_bytes=None)).reason == "no memory (typed here)"
+def test_a_device_without_a_power_figure() -> None:
+    """There is no energy, but a reason."""
     arm = planned(device(power_w=None)).sbd
     assert arm.kwh_per_million_tokens is None and arm.kwh_reason == "power not known: typed here"
 
@@ -426,19 +420,15 @@ def test_passes_by_batch_are_those_given_and_no_more() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: from_speedup(16, 17), "allowed are 1 to 16"),
         (lambda: from_table1(16, "llama-3.1-8b/GSM8K/medium"), "LEVEL"),
         (lambda: from_table1(8, "llama-3.1-8b/GSM8K/low"), "block size 16, not 8"),
         (lambda: FOUR_PASSES.in_lockstep([(8, 3.0)]), "1=4, 8=3"),
         (lambda: FOUR_PASSES.in_lockstep([(1, 4.0)]), "must rise from 2"),
         (lambda: FOUR_PASSES.in_lockstep([(8, 11.0)]), "at most the block size 10"),
-        (lambda: Goal(batch=1, tokens_per_s_per_user=1), "give one of them"),
         (lambda: Goal(requests_per_s=0), "more than 0"),
         (lambda: RowTokens(context_tokens=-1, longest_tokens=0), "at least 0"),
         (lambda: question(memory_reserve=1), "from 0 to below 1"),
         (lambda: question(matrix_dtype="int4"), "allowed are bfloat16"),
-        (lambda: question(degrees=(3,)), "10 attention heads"),
-        (lambda: question(goal=Goal(requests_per_s=1)), "output tokens"),
         (lambda: question(contexts=(-5,)), "context of -5"),
     ],
 )

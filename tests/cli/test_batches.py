@@ -19,7 +19,7 @@ def test_batches_of_equal_rows_take_what_a_row_takes(cli: Cli, tmp_path: Path) -
     """Every prompt of γ=0.1 makes 4 blocks of 4 passes, so every batch makes 16, three of them 2k wide, and no row waits; NTP
     writes 65 tokens in 64 passes. The text names both batchings, their source, and that nothing ran.
     """
-    folder = stored(build(Part(repeats=2)), tmp_path / "run")
+    folder = stored(build(repeats=2), tmp_path / "run")
     found = cli.answer(f"{WHAT_IF} --batch 4 --from-run {folder}")
     assert [arm["label"] for arm in found["arms"]] == ["SBD k=16 γ=0.1", "SBD k=16 γ=0.6"]
     careful, fast = found["arms"]
@@ -59,7 +59,7 @@ def test_replayed_arms_are_no_record_and_the_smallest_batch_stands_for_all() -> 
     """Acceptance that was put in says nothing; of batch sizes 1 and 4 the rows come from batch 1 once, by part."""
     replayed = Arm(label="SBD replayed", gamma=0.5, passes_per_block=2, replayed={"source": {"nfe_speedup": 8.0}})
     with pytest.raises(RecordError, match="no SBD sample with real acceptance"):
-        recorded_arms(build(Part(arms=(NTP, replayed))), 16)
+        recorded_arms(build(arms=(NTP, replayed)), 16)
     both = build(Part(batch_size=4), Part(batch_size=1), Part(name="other", batch_size=4))
     found = recorded_arms(both, 16)
     assert [(arm.case.part, arm.case.batch_size) for arm in found] == [("reference", 1)] * 2 + [("other", 4)] * 2

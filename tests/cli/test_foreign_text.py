@@ -33,7 +33,6 @@ from harness.formatting import csv_cell, escaped_json, one_line
 from harness.hardware.profile import HardwareProfile, load_profile
 from harness.models import KNOWN_SHAPES
 from harness.models.deployment import Deployment
-from harness.record.schema import Run
 from harness.regression.changes import compare_runs
 from harness.reporting.evidence import as_csv
 from harness.scenario.loading import load_scenario
@@ -125,7 +124,7 @@ def test_no_text_of_a_profile_is_obeyed(text: str) -> None:
 def test_no_text_of_a_record_is_obeyed(text: str) -> None:
     """In `verify`, `compare` and `history`."""
     header = planted(RUN.header, text, HEADER)
-    run: Run = RUN.model_copy(update={"header": header})
+    run = RUN.model_copy(update={"header": header})
     judgements = verdict(compare(run), claims_for(run.header, (), ()), run.header)
     assert_inert(judged.table(replace(judgements, title=text, runs=(text,)), 1))
     assert_inert(comparing.render(compare_runs(run, run, [text], 1), text, text))

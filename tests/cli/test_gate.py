@@ -14,7 +14,7 @@ from harness.regression.gate.noise import NoiseFloor, floors_file, known_floors,
 from harness.scenario.loading import load_scenario
 from tests.helpers.command import Cli
 from tests.helpers.environments import with_environment
-from tests.helpers.synthetic_run import NTP, Part, build
+from tests.helpers.synthetic_run import NTP, build
 from tests.helpers.two_runs import MORE_PASSES, SBD, PretendedLauncher, in_processes, noisy, slower, stored, two_arms
 
 RUN = two_arms(jitter=0.05)
@@ -96,7 +96,7 @@ def test_a_case_that_left_no_samples_is_void(cli: Cli, home: Path) -> None:
     """4, and the reason is how it ended."""
     case_id = "reference/word_problems/b1/sbd-k16-g0.1-t0-entropy_bounded"
     outcome = CaseOutcome(case_id=case_id, outcome="does_not_fit", reason="needs 9 GB")
-    broken = build(Part(arms=(NTP, SBD), prompts=4), outcomes=(outcome,), without=frozenset({case_id}))
+    broken = build(arms=(NTP, SBD), prompts=4, outcomes=(outcome,), without=frozenset({case_id}))
     base, new = stored(two_arms(), home / "base"), stored(broken, home / "new")
     assert cli(f"gate --json {base} {new}") == 4
     assert "needs 9 GB" in cli.out

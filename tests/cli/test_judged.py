@@ -21,6 +21,7 @@ from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish,
 from harness.errors import StorageError, UserError
 from harness.reporting.exports.formats import FORMATS, export
 from tests.helpers import synthetic_judgements as synthetic
+from tests.helpers.begun_runs import full_disk
 from tests.helpers.synthetic_judgements import answer, of
 
 REFUTED = of(
@@ -150,11 +151,7 @@ def test_an_old_file_stays_whole_until_the_new_one_is(tmp_path: Path, monkeypatc
     """A write that fails half way leaves what was there."""
     file = tmp_path / "a.xml"
     file.write_text("of yesterday")
-
-    def fail(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", full_disk)
     result, _ = judge(REFUTED, "--to", f"junit={file}")
     assert isinstance(result.exception, StorageError) and file.read_text() == "of yesterday"
 

@@ -15,14 +15,14 @@ from tests.helpers import synthetic_run as synthetic
 from tests.helpers.command import Cli
 from tests.helpers.two_runs import stored
 
-RUN = synthetic.build(synthetic.Part(jitter=0.05, prompts=4))
+RUN = synthetic.build(jitter=0.05, prompts=4)
 NEEDS_TOOL = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
 
 
 @pytest.fixture
 def run(tmp_path: Path, cli: Cli) -> Path:
     """A run with its page; it lacks the last sample."""
-    folder = stored(RUN.model_copy(update={"samples": RUN.samples[:-1]}), tmp_path / "run")
+    folder = stored(synthetic.with_samples(RUN, RUN.samples[:-1]), tmp_path / "run")
     assert cli(f"report {folder}") == 0
     return folder
 

@@ -8,18 +8,13 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.judge.judgement import JUDGEMENT_VERSION
-from harness.record.schema import Run
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.command import Cli
+from tests.helpers.environments import with_claims
 from tests.helpers.two_runs import stored
 
-RUN = synthetic.build(synthetic.Part(jitter=0.05, prompts=12))
+RUN = synthetic.build(jitter=0.05, prompts=12)
 SLOW = "SBD k=16 γ=0.1"
-
-
-def kept(run: Run, folder: Path) -> str:
-    """The run in a directory."""
-    return str(stored(run, folder))
 
 
 @pytest.mark.parametrize(
@@ -39,7 +34,7 @@ def kept(run: Run, folder: Path) -> str:
 def test_every_outcome_has_its_exit_code(cli: Cli, tmp_path: Path, claim: str, options: list[str], code: int) -> None:
     """Confirmed 0, refuted 1, a mistake 2, inconclusive 3 unless told otherwise, void 4."""
     said = f"{claim} at arm='{SLOW}'"
-    assert cli("verify", kept(RUN, tmp_path / "r"), "--claim", said, *options) == code
+    assert cli("verify", stored(RUN, tmp_path / "r"), "--claim", said, *options) == code
     out, err = cli.out, cli.err
     assert (SLOW in out) == (code != 2) and (claim in err) == (code == 2) and "Traceback" not in err
 
@@ -53,11 +48,11 @@ def metrics(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 def test_which_claims_are_judged(cli: Cli, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Those that are given, else those of the record, else the program's question, the paper's and ours."""
-    directory = kept(RUN, tmp_path / "plain")
+    directory = stored(RUN, tmp_path / "plain")
     cli(f"verify --json {directory}")
     assert metrics(capsys) == ["wall_speedup", "nfe_speedup", "wall_over_nfe", "accuracy_loss_points"]
-    scenario = RUN.header.scenario | {"claims": [{"metric": "tokens_per_s", "min": 1.0, "scope": "this process"}]}
-    claimed = kept(RUN.model_copy(update={"header": RUN.header.model_copy(update={"scenario": scenario})}), tmp_path / "own")
+    own = with_claims(RUN, {"metric": "tokens_per_s", "min": 1.0, "scope": "this process"})
+    claimed = stored(own, tmp_path / "own")
     assert cli(f"verify --json {claimed}") == 0
     assert metrics(capsys) == ["tokens_per_s"]
     file = tmp_path / "mine.yaml"
@@ -69,7 +64,7 @@ def test_which_claims_are_judged(cli: Cli, capsys: pytest.CaptureFixture[str], t
 
 def test_mistakes_are_named(cli: Cli, tmp_path: Path) -> None:
     """No such file of claims, and no run: 2 and 5, with a message."""
-    directory = kept(RUN, tmp_path / "r")
+    directory = stored(RUN, tmp_path / "r")
     assert "shipped name: ours, paper" in cli.refusal(f"verify --claims papers {directory}")
     assert cli(f"verify {tmp_path}/none") == 5
     assert "there is no run here" in cli.err
@@ -77,7 +72,6 @@ def test_mistakes_are_named(cli: Cli, tmp_path: Path) -> None:
 
 def test_a_record_whose_claims_cannot_be_read(cli: Cli, tmp_path: Path) -> None:
     """The record is at fault, not the user."""
-    scenario = RUN.header.scenario | {"claims": [{"metric": "charm", "min": 1.0}]}
-    broken = kept(RUN.model_copy(update={"header": RUN.header.model_copy(update={"scenario": scenario})}), tmp_path / "r")
+    broken = stored(with_claims(RUN, {"metric": "charm", "min": 1.0}), tmp_path / "r")
     assert cli(f"verify {broken}") == 5
     assert "the claims of the record cannot be read" in cli.err

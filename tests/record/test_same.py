@@ -57,7 +57,7 @@ def facts(folder: Path, cpuinfo: str, gib: float = 15.6, cache: str = "32M", boa
 
 def run_on(**environment: Any) -> Run:
     """A run on this machine."""
-    return with_environment(synthetic.build(synthetic.Part()), **environment)
+    return with_environment(synthetic.build(), **environment)
 
 
 def arm(part: str) -> str:

@@ -92,7 +92,7 @@ def test_an_empty_folder_says_how_to_publish(cli: Cli, tmp_path: Path) -> None:
 def test_a_run_without_a_page_is_listed_without_a_link_and_text_is_inert(tmp_path: Path) -> None:
     """The question is text, linked only where there is a page; a folder's odd name survives in the link."""
     evil = '<script>alert(1)</script>"><img src=x onerror=alert(2)>'
-    run = synthetic.build(synthetic.Part(jitter=0.05), question=evil)
+    run = synthetic.build(jitter=0.05, question=evil)
     stored(run, tmp_path / "a b%&")
     stored(two_arms(jitter=0.05), tmp_path / "plain")
     (tmp_path / "plain" / "report.html").write_text("page")

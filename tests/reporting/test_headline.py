@@ -35,7 +35,7 @@ def _held_to_its_cards(name: str, said: str) -> None:
 
 def test_the_page_and_the_gallery_open_with_it() -> None:
     """The badge is that of the question, and every claim is shown; those that nobody made are not counted."""
-    run = synthetic.build(synthetic.Part(jitter=0.02))
+    run = synthetic.build(jitter=0.02)
     comparison = compare(run)
     held, judged = held_claims(comparison.judgements), comparison.judgements
     page = render(run, comparison)

@@ -51,7 +51,7 @@ def test_answer_says_the_measured_speed_its_interval_accuracy_and_prediction() -
 def test_a_slower_arm_is_called_slower() -> None:
     """With 16 passes per block every pass yields one token and costs more: the page must not say faster."""
     slow = synthetic.Arm(label="SBD slow", gamma=0.0, passes_per_block=16)
-    run = synthetic.build(synthetic.Part(arms=(synthetic.NTP, slow), jitter=0.02))
+    run = synthetic.build(arms=(synthetic.NTP, slow), jitter=0.02)
     wall = compare(run).cells[0].arms[1].wall_speedup.value
     assert wall < 0.8
     assert headlines(page(run)) == [f" {wall:.2f}x the speed of NTP: slower by the clock "]
@@ -59,7 +59,7 @@ def test_a_slower_arm_is_called_slower() -> None:
 
 def test_a_speed_that_costs_the_answers_is_no_headline() -> None:
     """Where every arm lost more accuracy than the margin, the card says so in large type and gives the speed with its cost."""
-    text = page(synthetic.build(synthetic.Part(arms=(synthetic.NTP, synthetic.ARMS[2]))))
+    text = page(synthetic.build(arms=(synthetic.NTP, synthetic.ARMS[2])))
     [large] = headlines(text)
     said = r" No arm keeps NTP's accuracy the fastest is [\d.]+x by the clock and changes accuracy by -[\d.]+.points "
     assert re.fullmatch(said, large)
@@ -131,7 +131,10 @@ def test_hostile_names_are_inert() -> None:
     arms = (synthetic.NTP, synthetic.Arm(label=f"SBD {evil} $x$", gamma=0.1, passes_per_block=4))
     outcome = CaseOutcome(case_id=evil, outcome="failed", reason=evil)
     run = synthetic.build(
-        synthetic.Part(model=shape, arms=arms, tasks=(evil,), name=evil),
+        model=shape,
+        arms=arms,
+        tasks=(evil,),
+        name=evil,
         outcomes=(outcome,),
         question=evil,
         calibration=synthetic.calibration(),
@@ -146,9 +149,9 @@ def test_hostile_names_are_inert() -> None:
     ("run", "said"),
     [
         (synthetic.build(), "No calibrated prediction: this machine was not calibrated for this part"),
-        (synthetic.build(synthetic.Part(graded=False)), "nothing is said about accuracy: the prompts have no answers"),
+        (synthetic.build(graded=False), "nothing is said about accuracy: the prompts have no answers"),
         (synthetic.build(calibration=synthetic.calibration(False)), "the model's own size reads 40 % faster than 4 GiB"),
-        (synthetic.build(synthetic.Part(prompts=1)), "no interval: one prompt only"),
+        (synthetic.build(prompts=1), "no interval: one prompt only"),
     ],
 )
 def test_page_renders_what_is_missing_with_its_reason(run: Run, said: str) -> None:

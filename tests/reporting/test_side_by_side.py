@@ -115,7 +115,7 @@ def test_hostile_text_is_inert() -> None:
     """Markup in question, label, processor and commit is text."""
     evil = '<script>alert(1)</script>"><img src=x onerror=alert(2)>'
     arms = (synthetic.NTP, synthetic.Arm(label=f"SBD {evil}", gamma=0.1, passes_per_block=4))
-    base = synthetic.build(synthetic.Part(arms=arms, jitter=0.05, name=f"part {evil}"), question=evil)
+    base = synthetic.build(arms=arms, jitter=0.05, name=f"part {evil}", question=evil)
     page = render(compare_several([base, at_commit(named(base, evil, cpu_model=evil), evil)]))
     assert "<script" not in page and "<img" not in page and "&lt;script&gt;" in page
     assert re.search(r"https?://", page) is None

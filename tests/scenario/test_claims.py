@@ -211,7 +211,7 @@ def test_claims_do_not_make_another_run(tmp_path: Path) -> None:
 
 def test_every_metric_has_a_figure() -> None:
     """What can be claimed is what a comparison holds, by every estimator that can be asked for."""
-    arm = compare(synthetic.build(synthetic.Part(jitter=0.1), calibration=synthetic.calibration())).cells[0].arms[1]
+    arm = compare(synthetic.build(jitter=0.1, calibration=synthetic.calibration())).cells[0].arms[1]
     for name in METRIC_NAMES:
         for estimator in ESTIMATORS if METRICS[name].averaged else ESTIMATORS[:1]:
             found = figure(arm, Bound(metric=name, max=1, estimator=estimator))

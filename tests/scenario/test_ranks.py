@@ -28,6 +28,7 @@ from harness.scenario.ranks import RENDEZVOUS, Ranks, ranks_here, refuse_other_w
 from harness.scenario.scenario import Scenario
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.child_processes import InThisProcess
+from tests.helpers.environments import with_cases, with_header
 from tests.helpers.fake_machine import SCENARIO, FakeEngine, fake_machine
 from tests.helpers.synthetic_run import priced
 
@@ -153,9 +154,8 @@ def test_a_split_case_is_planned_with_what_its_devices_send() -> None:
 
 def split_run(devices: int, device: str, **header: object) -> Run:
     """A synthetic run of one part, its cases split over so many devices."""
-    run = synthetic.build(synthetic.Part(prompts=2))
-    cases = [case.model_copy(update={"tensor_parallel": devices, "device": device}) for case in run.header.cases]
-    return run.model_copy(update={"header": run.header.model_copy(update={"cases": cases} | header)})
+    run = synthetic.build(prompts=2)
+    return with_header(with_cases(run, lambda case: {"tensor_parallel": devices, "device": device}), **header)
 
 
 def test_recorded_passes_are_priced_for_one_of_the_devices() -> None:

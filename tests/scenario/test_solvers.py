@@ -186,7 +186,7 @@ def _leaves(schema: Any) -> list[dict[str, Any]]:
 
 def test_a_report_tells_arms_of_other_solvers_apart() -> None:
     """In a sentence such an arm goes by its label; the default solver keeps its own words."""
-    bounded = next(arm for arm in compare(synthetic.build(synthetic.Part())).cells[0].arms if arm.gamma == 0.1)
+    bounded = next(arm for arm in compare(synthetic.build()).cells[0].arms if arm.gamma == 0.1)
     assert in_words(bounded) == "SBD with block size 16 and bound γ=0.1"
     assert in_words(replace(bounded, solver="factor", gamma=None, label="SBD k=16 factor f=1")) == "SBD k=16 factor f=1"
 

@@ -35,9 +35,7 @@ def imported(folder: Path, **changes: object) -> HistoryRecord:
         for seed, name in enumerate(("ntp", "fast"))
     ]
     header, samples = imported_run(arms, About(model=None, machine="box", claims=(read_claim("3-5x"),), command="sbd import"))
-    run = synthetic.build(synthetic.Part()).model_copy(
-        update={"header": header, "samples": samples, "outcomes": [], "sessions": []}
-    )
+    run = synthetic.build().model_copy(update={"header": header, "samples": samples, "outcomes": [], "sessions": []})
     return record_of(run, str(folder), Revision())
 
 
@@ -105,7 +103,7 @@ def test_the_commit_is_that_of_the_repository_where_the_run_was_begun(tmp_path: 
     monkeypatch.chdir(tmp_path / "sub")
     clean = snapshot()
     (tmp_path / "file").write_text("2")
-    run = with_environment(synthetic.build(synthetic.Part()), **snapshot())
+    run = with_environment(synthetic.build(), **snapshot())
     head = subprocess.run([*git, "log", "-1", "--format=%H %ct"], check=True, capture_output=True, text=True).stdout.split()
     found = record_of(run, "here", Revision()).revision
     assert clean["repository"]["commit_has_changes"] is False

@@ -27,13 +27,11 @@ from harness.regression.history.store import History, Wanted
 from harness.scenario.metrics import METRICS, PRICES
 from harness.stats.quantity import Quantity, absent
 from tests.helpers import synthetic_run as synthetic
-from tests.helpers.environments import with_environment, with_header
+from tests.helpers.environments import with_cases, with_environment
 from tests.helpers.records import RECORDS
 from tests.helpers.unpacked import unpacked_by_hand
 
-RUN = synthetic.build(
-    synthetic.Part(jitter=0.05, tasks=("word_problems", "record_to_json")), calibration=synthetic.calibration()
-)
+RUN = synthetic.build(jitter=0.05, tasks=("word_problems", "record_to_json"), calibration=synthetic.calibration())
 
 
 def kept(run: Run = RUN, revision: Revision | None = None) -> HistoryRecord:
@@ -110,7 +108,7 @@ def test_seconds_per_token_turn_the_interval_round() -> None:
 
 def test_a_part_without_a_clock_keeps_what_was_counted() -> None:
     """No time, no rate and no speedup by the clock, each with its reason."""
-    run = synthetic.build(synthetic.Part(timed=False))
+    run = synthetic.build(timed=False)
     figures = {one.metric: one for one in kept(run).figures if one.arm != "NTP"}
     assert figures["nfe_speedup"].value is not None
     for name in ("wall_speedup", "time_per_token_s", "tokens_per_s"):
@@ -126,7 +124,7 @@ def test_one_machine_is_one_fingerprint() -> None:
     others = [{"cpu_model": "Another"}, {"isa_flags": ["avx2"]}, {"affinity_cores": 2}, {"cgroup_cpus": 1.5}]
     found = {machine_of(with_environment(RUN, **other).header).fingerprint for other in others}
     assert len(found | {same.fingerprint}) == 5
-    on_gpu = with_header(RUN, cases=[case.model_copy(update={"device": "cuda:0"}) for case in RUN.header.cases])
+    on_gpu = with_cases(RUN, lambda case: {"device": "cuda:0"})
     cards = [{"name": "NVIDIA H100 80GB HBM3", "memory_bytes": 85, "multiprocessors": 132, "uuid": str(i)} for i in range(2)]
     seen = machine_of(with_environment(on_gpu, gpus=cards).header)
     assert seen.words == "2 x NVIDIA H100 80GB HBM3" and seen.fingerprint not in found | {same.fingerprint}
