@@ -5,11 +5,9 @@ import math
 from dataclasses import replace
 from statistics import geometric_mean
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats as scipy_stats
 
 from harness.analysis.answer import COMPARISON_VERSION, compare, to_json
 from harness.analysis.figures.arm_metrics import ratio_of_independent
@@ -68,22 +66,6 @@ def test_factors_multiply_to_the_wall_speedup(jitter: float, blocks: int, batch:
     assert found.factors.product == pytest.approx(found.wall_speedup.value, rel=1e-12)
     assert found.factors.passes == pytest.approx(found.figures["nfe_speedup"].value, rel=1e-12)
     assert batch > 1 or found.factors.rows_per_pass == 1.0
-
-
-def test_interval_is_the_t_interval_over_prompts_with_repeats_averaged() -> None:
-    """Two repeats per prompt: the interval equals scipy's over the eight per-prompt mean log ratios."""
-    run = synthetic.build(jitter=0.05, repeats=2)
-    times: dict[str, dict[int, list[float]]] = {"ntp": {}, "sbd-k16-g0.1-t0-entropy_bounded": {}}
-    for sample in run.samples:
-        kind = sample.case_id.rsplit("/", 1)[1]
-        if kind in times and not sample.warmup:
-            times[kind].setdefault(sample.group, []).append(math.log(sample.decode_s))
-    ntp, sbd = times.values()
-    logs = [np.mean(ntp[group]) - np.mean(sbd[group]) for group in ntp]
-    low, high = scipy_stats.t.interval(0.95, 7, loc=np.mean(logs), scale=scipy_stats.sem(logs))
-    found = arm(compare(run), "SBD k=16 γ=0.1").wall_speedup
-    assert found.n == 8
-    assert (found.low, found.high) == (pytest.approx(math.exp(low), rel=1e-9), pytest.approx(math.exp(high), rel=1e-9))
 
 
 def test_accuracy_is_paired_by_prompt() -> None:

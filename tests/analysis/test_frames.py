@@ -16,10 +16,12 @@ from harness.analysis.answer import compare, to_json
 from harness.analysis.frames import RunFrames
 from harness.errors import RecordError
 from harness.record.schema import PassColumns, Run
-from harness.record.store import RunStore, read_run
+from harness.record.store import read_run
 from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.crossed_mean import crossed_mean
+from tests.helpers.environments import with_header
+from tests.helpers.two_runs import stored
 
 QUICKSTART = ROOT / "reports" / "quickstart"
 KEY = ["case_id", "process", "group", "repeat", "warmup"]
@@ -186,17 +188,14 @@ def test_a_void_sample_says_why_and_keeps_its_times() -> None:
 def test_a_record_without_process_sampler_and_meters_loads(tmp_path: Path) -> None:
     """Process 0, missing, no such column."""
     run = synthetic.build()
-    with RunStore(tmp_path / "run") as store:
-        store.create(run.header)
-    header = json.loads((tmp_path / "run" / "run.json").read_text()) | {"record_version": 6}
-    (tmp_path / "run" / "run.json").write_text(json.dumps(header))
-    untold = [one.model_copy(update={"passes": one.passes.model_copy(update={"sampler_s": None})}) for one in run.samples]
-    lines = [json.loads(sample.model_dump_json()) for sample in untold]
+    untold = synthetic.altered(run, lambda one: {"passes": one.passes.model_copy(update={"sampler_s": None})})
+    file = stored(with_header(untold, record_version=6), tmp_path / "run") / "samples.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
     for line in lines:
-        for name in ("process", "meters", "meter_reasons"):
+        for name in ("before", "process", "meters", "meter_reasons"):
             del line[name]
-    (tmp_path / "run" / "samples.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    old, new = harness.load_run(tmp_path / "run"), RunFrames(run)
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    old, new = harness.load_run(file.parent), RunFrames(run)
     assert set(old.samples.process) == set(old.passes.process) == {0} and old.header.record_version == 6
     assert old.passes.sampler_s.isna().all() and old.samples.sampler_s.isna().all()
     pd.testing.assert_frame_equal(old.samples.drop(columns="sampler_s"), new.samples.drop(columns="sampler_s"))

@@ -7,11 +7,9 @@ from dataclasses import replace
 import pytest
 
 from harness.analysis.answer import compare
-from harness.analysis.judge.verdict import verdict
 from harness.analysis.results import ArmResult
 from harness.record.schema import Run
 from harness.regression.changes import compare_runs
-from harness.scenario.claim_text import read_claim
 from tests.helpers import synthetic_run as synthetic
 
 DISTINCT = 6
@@ -59,8 +57,9 @@ CLAIMED = (
 
 
 def test_copies_change_no_figure() -> None:
-    """Five copies of six prompts have the values, intervals and counts of the six."""
+    """Five copies of six prompts have the values, intervals and counts of the six; counted apart they would look surer."""
     once, often = fast(copies(1)), fast(copies(5))
+    assert fast(copies(5, known=False)).wall_speedup.low > once.wall_speedup.low
     assert often.prompts == once.prompts == DISTINCT and often.samples == 5 * once.samples
     for name in FIGURES:
         assert getattr(often, name) == pytest_like(getattr(once, name)), name
@@ -87,18 +86,6 @@ class pytest_like:
 def test_a_record_without_digests_counts_every_prompt() -> None:
     """An earlier record does not know: as it was judged when it was written."""
     assert fast(copies(5, known=False)).wall_speedup.n == 5 * DISTINCT
-
-
-def test_a_claim_cannot_be_decided_by_copying_prompts() -> None:
-    """Between the ends of the narrow interval and of the true one: open, however often the prompts are repeated."""
-    true, narrow = fast(copies(1)).wall_speedup, fast(copies(5, known=False)).wall_speedup
-    assert true.low < narrow.low
-    claim = (read_claim(f"wall_speedup >= {(true.low + narrow.low) / 2} at arm='{LABEL}' in this process"),)
-    words = []
-    for run in (copies(1), copies(5), copies(5, known=False)):
-        [judged] = verdict(compare(run), claim, run.header).judgements
-        words.append((judged.word, judged.sizes["prompts"]))
-    assert words == [("inconclusive", 6), ("inconclusive", 6), ("confirmed", 30)]
 
 
 @pytest.mark.parametrize(

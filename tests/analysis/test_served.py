@@ -12,6 +12,7 @@ from harness.analysis.judge.verdict import verdict
 from harness.analysis.trust.health import void_reasons
 from harness.errors import UserError
 from harness.record.schema import Run
+from harness.record.written import WrittenArm
 from harness.regression.counted import counted
 from harness.reporting.cells import Pointers
 from harness.reporting.columns import SERVED
@@ -39,7 +40,7 @@ def served_run(*found: dict[str, Any], **changed: float) -> Run:
     run = synthetic.build()
     [case] = [case for case in run.header.cases if case.label == LABEL]
     part = run.header.scenario["parts"][0] | {"servers": {"x": {"engine": "vllm"}}}
-    arm = {"method": "served", "server": "x", "temperature": 0.0}
+    arm = WrittenArm.model_validate({"method": "served", "server": "x", "temperature": 0.0})
     run = with_cases(run, lambda one: {"arm": arm} if one is case else {})
     run = with_header(run, scenario=run.header.scenario | {"parts": [part]})
     samples = [

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -13,12 +11,10 @@ import pytest
 from harness.analysis.answer import compare
 from harness.analysis.judge.judgement import Judgement
 from harness.analysis.judge.verdict import verdict
-from harness.analysis.results import Comparison
 from harness.record.schema import Run, Sample
 from harness.reporting.page import render
-from harness.scenario.claim_text import read_claim
 from harness.scenario.claims import Claim, Where
-from harness.stats.quantity import Quantity, absent
+from harness.stats.quantity import Quantity
 from harness.stats.ratios import geometric_mean_ratio
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.environments import with_header
@@ -34,13 +30,6 @@ def one(run: Run, text: str) -> Judgement:
     """The only answer to one claim."""
     (found,) = judged(run, text).judgements
     return found
-
-
-def edited(comparison: Comparison, label: str, **changes: object) -> Comparison:
-    """A comparison made by hand: one arm of the first cell says something else."""
-    cell = comparison.cells[0]
-    arms = tuple(replace(arm, **changes) if arm.label == label else arm for arm in cell.arms)  # type: ignore[arg-type]
-    return replace(comparison, cells=(replace(cell, arms=arms), *comparison.cells[1:]))
 
 
 JITTERED = synthetic.build(jitter=0.05, prompts=12)
@@ -83,7 +72,10 @@ def test_a_known_speedup_against_a_bound(bound: str, word: str) -> None:
 def test_the_whole_interval_decides(low: float, high: float, text: str, state: str) -> None:
     """Intervals drawn by hand around 3 and 5; an end that is on the bound meets it."""
     drawn = Quantity(value=(low + high) / 2, low=low, high=high, n=9, processes=3)
-    comparison = edited(compare(JITTERED), SLOW, wall_speedup=drawn)
+    comparison = compare(JITTERED)
+    cell, *others = comparison.cells
+    arms = tuple(replace(arm, wall_speedup=drawn) if arm.label == SLOW else arm for arm in cell.arms)
+    comparison = replace(comparison, cells=(replace(cell, arms=arms), *others))
     claim = Claim(metric="wall_speedup", min=3, max=5 if text == "between" else None, where=Where(arm=SLOW))
     (found,) = verdict(comparison, (claim,), JITTERED.header).judgements
     assert found.state == state
@@ -97,14 +89,10 @@ def test_a_figure_without_an_interval_decides_nothing() -> None:
     assert alone.word == "inconclusive" and "one prompt only" in alone.reason
 
 
-def void_all(run: Run) -> Run:
-    """The calibration kernel of every sample took twice its usual time."""
-    return synthetic.altered(run, lambda sample: {"meters": {"kernel_before_s": 1.0, "kernel_after_s": 2.0}})
-
-
 def test_void_says_why() -> None:
     """No times left, no such arm, no such part, no clock, the baseline itself."""
-    assert "all 12 timed samples of NTP were void: the calibration kernel" in one(void_all(JITTERED), "3-5x").reason
+    slow = synthetic.altered(JITTERED, lambda sample: {"meters": {"kernel_before_s": 1.0, "kernel_after_s": 2.0}})
+    assert "all 12 timed samples of NTP were void: the calibration kernel" in one(slow, "3-5x").reason
     missing = one(JITTERED, "3-5x at arm='SBD k=32'")
     assert missing.word == "void" and f"those that have: NTP, {SLOW}, {FAST}" in missing.reason and missing.remedy
     nowhere = one(JITTERED, "3-5x at part=elsewhere, batch=4")
@@ -410,58 +398,6 @@ def test_a_claim_finds_its_cell() -> None:
     assert one(run, "3-5x at model=other").word == "void"
 
 
-def with_times(run: Run, change: Callable[[Sample, float], float]) -> Run:
-    """The run with other decode times; pass times go along."""
-    samples = []
-    for sample in run.samples:
-        time = change(sample, sample.decode_s)
-        samples.append(sample.model_copy(update={"decode_s": time, "passes": sample.passes.untimed()}))
-    return synthetic.with_samples(run, samples)
-
-
-def number_needed(found: Judgement) -> int:
-    """Prompts in all, as the remedy says them."""
-    match = re.search(r"\(([\d,]+) in all", found.remedy)
-    assert match, found.remedy
-    return int(match.group(1).replace(",", ""))
-
-
-@pytest.mark.parametrize(("truth", "pilot"), [(3.3, 8), (3.3, 12), (2.7, 8), (3.5, 8)])
-def test_the_number_needed_decides(truth: float, pilot: int) -> None:
-    """200 simulated runs too small to decide 'at least 3x': a new run of as many prompts as each asked for decides 85 %.
-
-    Prompts vary by 0.25 in the log ratio (measurement notes, section 5). Planned from the observed spread alone, 8 prompts
-    asked for too few: 80 % at a truth of 2.7.
-    """
-    random, base, header = np.random.default_rng(20250904), compare(JITTERED), JITTERED.header
-    claims = (read_claim(f"wall_speedup >= 3 at arm='{SLOW}' in this process"),)
-
-    def run(prompts: int) -> Judgement:
-        logs = random.normal(math.log(truth), 0.25, prompts)
-        speedup = geometric_mean_ratio([(math.exp(x), 1.0) for x in logs], range(prompts), [0] * prompts)
-        (found,) = verdict(edited(base, SLOW, wall_speedup=speedup), claims, header).judgements
-        return found
-
-    decided, tried = 0, 0
-    while tried < 200:
-        small = run(pilot)
-        if small.state != "inconclusive" or "no number" in small.remedy or number_needed(small) > 100_000:
-            continue
-        tried += 1
-        decided += run(number_needed(small)).state != "inconclusive"
-    assert decided >= 170
-
-
-def test_a_value_that_is_absent_has_its_reason() -> None:
-    """Void with the reason of the figure itself."""
-    found = verdict(
-        edited(compare(JITTERED), SLOW, wall_speedup=absent("the dog ate it")),
-        (read_claim(f"3-5x at arm='{SLOW}'"),),
-        JITTERED.header,
-    )
-    assert found.judgements[0].reason == "the dog ate it" and found.exit_code() == 4
-
-
 CLOCKS = ("wall_speedup >= 1.1", "wall_speedup >= 30", "wall_over_nfe >= 0.01", "tokens_per_s >= 1", "latency_p50_s <= 0.001")
 
 
@@ -498,14 +434,9 @@ def with_passes_of(run: Run) -> Run:
     return synthetic.with_samples(run, more)
 
 
-def picked_run() -> Run:
-    """Three processes; the fast arm is picked from two."""
-    return slower(slower(in_processes(JITTERED, 1, 1, 1), 1.002, "sbd", 1), 1.004, "sbd", 2)
-
-
 def test_a_picked_arm_is_judged_at_the_simultaneous_level() -> None:
     """Of two arms: the 97.5 % interval of the very samples decides, though the 95 % one is shown; by hand from the samples."""
-    run = picked_run()
+    run = slower(slower(in_processes(JITTERED, 1, 1, 1), 1.002, "sbd", 1), 1.004, "sbd", 2)
     comparison = compare(run)
     picked = next(arm for arm in comparison.cells[0].arms if arm.simultaneous)
     assert picked.label == comparison.highlights[0].label and comparison.highlights[0].picked_from == 2
@@ -522,22 +453,15 @@ def test_a_picked_arm_is_judged_at_the_simultaneous_level() -> None:
     assert wide.low < narrow.low
     assert picked.simultaneous.figures["wall_speedup"].low == pytest.approx(wide.low, rel=1e-12)
     between = (wide.low + narrow.low) / 2
-    (found,) = judged(run, f"wall_speedup >= {between}", scope=None).judgements
+    claim = f"wall_speedup >= {between}"
+    (found,) = judged(run, claim, scope=None).judgements
     assert found.word == "inconclusive" and found.value.low == pytest.approx(narrow.low, rel=1e-12)
     assert "picked from 2 arms" in found.reason and "judged at a simultaneous 95 % level" in found.reason
     assert "names this arm" in found.remedy and "more prompts" not in found.remedy
-
-
-def test_a_named_arm_pays_nothing() -> None:
-    """The bound between the two lower ends: left open for the best arm, confirmed for the same arm by name or by its values."""
-    run = picked_run()
-    picked = next(arm for arm in compare(run).cells[0].arms if arm.simultaneous)
-    wide, narrow = picked.simultaneous.figures["wall_speedup"], picked.wall_speedup
-    claim = f"wall_speedup >= {(wide.low + narrow.low) / 2}"
-    assert one(run, claim).word == "inconclusive" == one(run, f"{claim} at arm=best").word
+    assert one(run, f"{claim} at arm=best").word == "inconclusive"
     for named in (f"arm='{picked.label}'", f"gamma={picked.gamma}"):
         found = one(run, f"{claim} at {named}")
-        assert found.word == "confirmed" and "picked" not in found.reason
+        assert found.word == "confirmed" and "picked" not in found.reason, "who is named pays nothing"
 
 
 def test_accuracy_of_a_picked_arm_is_bounded_at_the_simultaneous_level() -> None:
@@ -552,7 +476,10 @@ def test_accuracy_of_a_picked_arm_is_bounded_at_the_simultaneous_level() -> None
 
 def test_a_total_that_few_prompts_hold_decides_nothing() -> None:
     """One of 12 prompts writes 60 times as much: by totals no verdict, in words; by the geometric mean a verdict."""
-    run = with_times(in_processes(JITTERED, 1, 1, 1), lambda s, time: time * (60 if s.group == 4 else 1))
+    run = synthetic.altered(
+        in_processes(JITTERED, 1, 1, 1),
+        lambda s: {"decode_s": s.decode_s * (60 if s.group == 4 else 1), "passes": s.passes.untimed()},
+    )
     found = one(run, f"wall_speedup >= 1.1 by ratio_of_totals at arm='{SLOW}'")
     assert found.word == "inconclusive" and "1 of 12 prompts hold" in found.reason and found.value.value is not None
     assert one(run, f"wall_speedup >= 1.1 at arm='{SLOW}'").word == "confirmed"

@@ -38,7 +38,7 @@ from harness.reporting.evidence import as_csv
 from harness.scenario.loading import load_scenario
 from harness.scenario.plan import make_plan
 from tests.helpers import synthetic_run as synthetic
-from tests.helpers.command import Cli, sbd
+from tests.helpers.command import Cli
 from tests.helpers.synthetic_history import figure, record
 from tests.helpers.synthetic_judgements import NASTY
 from tests.helpers.two_runs import stored
@@ -223,12 +223,11 @@ def test_plain_text_stays(text: str) -> None:
     assert one_line(text) == text and one_line("abcdef", 4) == "abc…"
 
 
-def test_file_names_are_inert(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_file_names_are_inert(cli: Cli, tmp_path: Path) -> None:
     """One that a command names, and one that it refuses."""
     folder = tmp_path / f"\x1b[2J\n{MARK}\n##[error]"
     stored(RUN, folder / "run")
-    assert sbd(monkeypatch, "gallery", str(folder)) == 0
-    assert sbd(monkeypatch, "verify", str(folder)) != 0
-    written = capsys.readouterr()
-    assert_inert(written.out)
-    assert_inert(written.err)
+    assert cli("gallery", str(folder)) == 0
+    assert_inert(cli.out + cli.err)
+    assert cli("verify", str(folder)) != 0
+    assert_inert(cli.out + cli.err)

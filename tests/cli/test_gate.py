@@ -169,7 +169,7 @@ def test_compare_shows_what_changed(cli: Cli, home: Path) -> None:
 def test_compare_says_better_or_worse_of_three_processes(cli: Cli, home: Path) -> None:
     """10 % slower in every one of three processes that differ by a few per mille; NTP beside it stays within 2 %."""
     base, new = in_processes(RUN, *LUCK[:3]), slower(in_processes(RUN, *LUCK[3:6]), 1.1, "sbd")
-    assert cli("compare --all", stored(base, home / "a"), stored(new, home / "b")) == 0
+    assert cli(f"compare --all {stored(base, home / 'a')} {stored(new, home / 'b')}") == 0
     lines = [" ".join(line.split()) for line in cli.out.splitlines()]
     assert next(line for line in lines if line.startswith("decode_s_per_token SBD")).endswith("worse")
     assert next(line for line in lines if line.startswith("decode_s_per_token NTP")).endswith("same")
@@ -199,7 +199,8 @@ def test_noise_is_kept_and_shown(cli: Cli, monkeypatch: pytest.MonkeyPatch, home
     launcher = PretendedLauncher(base=noisy(RUN, "aa", sd=0.01))
     monkeypatch.setattr(revisions, "launch", launcher)
     assert "no noise floor is kept" in cli.output("noise --show")
-    text = cli.output("noise --cmd", "measure base {out}", "--gates", "4", "--pairs", "3")
+    assert cli("noise --gates 4 --pairs 3 --cmd", "measure base {out}") == 0
+    text = cli.out
     assert "synthetic on Example CPU" in text and "decode_s_per_token:reference/b1/ntp" in text and "4 gates of 3 pairs" in text
     assert len(launcher.launched) == 24
     assert cli("noise --show") == 0 and cli.out == text

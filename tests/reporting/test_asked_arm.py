@@ -12,6 +12,7 @@ import pytest
 from harness.analysis.answer import compare
 from harness.analysis.judge.verdict import claims_for, verdict
 from harness.record.schema import Run
+from harness.record.written import WrittenArm
 from harness.reporting.answers import answer_lines
 from harness.reporting.claims_shown import headlines, held_claims
 from harness.reporting.page import render
@@ -28,7 +29,7 @@ def with_rival(**scenario: Any) -> Run:
     """An arm of SBD beside prompt lookup, which is faster."""
     lookup = synthetic.Arm(label=LOOKUP, gamma=0.6, passes_per_block=2)
     run = synthetic.build(arms=(*synthetic.ARMS[:2], lookup))
-    rival = {"method": "prompt_lookup", "draft_tokens": 4, "temperature": 0.0}
+    rival = WrittenArm.model_validate({"method": "prompt_lookup", "draft_tokens": 4, "temperature": 0.0})
     run = with_cases(run, lambda case: {"arm": rival} if case.label == LOOKUP else {})
     return with_header(run, scenario=run.header.scenario | scenario)
 

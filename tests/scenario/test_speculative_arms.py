@@ -24,7 +24,7 @@ from harness.runner.estimates import estimate_memory
 from harness.scenario.loading import load_scenario
 from harness.scenario.plan import make_plan
 from harness.scenario.scenario import Scenario
-from tests.helpers.fake_machine import uncalibrated
+from tests.helpers.fake_machine import run_of
 from tests.helpers.pass_bytes import pass_bytes
 from tests.helpers.plans import CEILINGS, DRAFT, PART, SMALL, TARGET, case_of, plan_of
 from tests.helpers.synthetic_run import priced
@@ -199,11 +199,7 @@ parts:
 def reference_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All rivals on the reference model, a few prompts alone and in a batch."""
     pytest.importorskip("torch")
-    from harness.runner.runner import run
-
-    folder = tmp_path_factory.mktemp("rivals")
-    (folder / "s.yaml").write_text(SCENARIO)
-    return run(folder / "s.yaml", folder / "out", machine=uncalibrated())
+    return run_of(SCENARIO, tmp_path_factory.mktemp("rivals"))
 
 
 def test_a_run_of_the_reference_model_is_identical_to_ntp(reference_run: Path) -> None:

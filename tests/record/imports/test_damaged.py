@@ -70,11 +70,7 @@ def read_or_refuse(file: Path) -> None:
 @given(data=st.data())
 def test_any_value_may_be_missing_or_another(real: Path, data: st.DataObject, tmp_path: Path) -> None:
     """In a real file of every tool: any key removed, or any value replaced by an odd one."""
-    lines = (
-        [json.loads(line) for line in real.read_text(encoding="utf-8").splitlines()]
-        if real.suffix == ".jsonl"
-        else [json.loads(real.read_text(encoding="utf-8"))]
-    )
+    lines = [json.loads(line) for line in real.read_text(encoding="utf-8").splitlines()]
     number = data.draw(st.integers(0, len(lines) - 1))
     at = data.draw(st.sampled_from(places(lines[number])))
     lines[number] = changed(lines[number], at, data.draw(st.sampled_from([..., *ODD])))
@@ -130,7 +126,7 @@ def test_a_mistake_is_named_with_line_and_key(change: dict[str, Any], said: str,
 @pytest.mark.parametrize("real", REAL, ids=lambda path: path.name)
 def test_the_first_wrong_value_ends_the_reading(real: Path, tmp_path: Path) -> None:
     """A thousand values of another kind in any list, or under keys that are not read, are not a thousand errors."""
-    line = from_json(real.read_bytes().split(b"\n")[0] if real.suffix == ".jsonl" else real.read_bytes())
+    line = from_json(real.read_bytes().split(b"\n")[0])
     for at in places(line):
         found = line
         for key in at:

