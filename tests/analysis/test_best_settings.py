@@ -127,7 +127,7 @@ def test_the_drawing_says_who_leads_and_every_bar() -> None:
         )
     )
     drawing = ways_compared(found, timed=True)
-    assert drawing is not None and drawing.marks == ("measured",)
+    assert drawing.marks == ("measured",)
     leaders = (
         "without loss in exact arithmetic: safe n=2, 3.00x by the clock; of the others that keep NTP's accuracy: mild n=1, "
     )
@@ -135,7 +135,7 @@ def test_the_drawing_says_who_leads_and_every_bar() -> None:
     assert f"{33 - MOST_WAYS} slower ways are in the table." in drawing.caption
     words = html.unescape(" ".join(re.findall(r"<text[^>]*>(.*?)</text>", drawing.image, flags=re.DOTALL)))
     for way in found[:MOST_WAYS]:
-        assert way.arm.label in words and f"{formatting.ratio(way.speed.value or 0)}, " in words
+        assert way.arm.label in words and f"{formatting.ratio(way.speed.value)}, " in words
     assert ways_compared([], timed=True) is None
 
 
@@ -151,14 +151,14 @@ def test_the_drawing_says_who_leads_and_every_bar() -> None:
 def test_the_caption_claims_no_accuracy_that_was_not_seen(arms: list[ArmResult], begins: str) -> None:
     """Lost by all, checked by nobody, kept by one, and lossless by construction though nobody checked."""
     drawing = ways_compared(ways(cell(*arms, timed=False)), timed=False)
-    assert drawing is not None and drawing.caption.startswith(begins) and drawing.marks == ("counted",)
+    assert drawing.caption.startswith(begins) and drawing.marks == ("counted",)
 
 
 def test_replayed_bars_are_marked_beside_measured_ones() -> None:
     """Both kinds are there."""
     replayed = replace(arm("b replayed", 2.0, None), replayed={"nfe_speedup": 4})
     drawing = ways_compared(ways(cell(arm("a n=1", 3.0), replayed)), timed=True)
-    assert drawing is not None and drawing.marks == ("measured", "replayed")
+    assert drawing.marks == ("measured", "replayed")
 
 
 def test_of_very_many_arms_the_ways_are_drawn() -> None:
@@ -166,7 +166,7 @@ def test_of_very_many_arms_the_ways_are_drawn() -> None:
     slow = [synthetic.Arm(label=f"SBD k=16 γ=0.{i}", gamma=i / 100, passes_per_block=8) for i in range(10, 10 + MOST_ARMS)]
     fast = synthetic.Arm(label="SBD k=16 top-k tokens=8", gamma=0.9, passes_per_block=2)
     for others, points, has_ways in ((slow[:2], 4, False), (slow, 3, True)):
-        run = synthetic.build(synthetic.Part(arms=(synthetic.NTP, *others, fast)))
+        run = synthetic.build(arms=(synthetic.NTP, *others, fast))
         comparison = compare(run)
         drawings, _ = explain_drawings(comparison, run, comparison.cells[0].part, "p")
         found = {one.heading: one for one in drawings}

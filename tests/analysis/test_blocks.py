@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.analysis.evidence.blocks import (
-    NO_DECODE,
-    NO_POSITIONS,
-    BlockPasses,
-    Timeline,
-    block_passes,
-    decoded_blocks,
-    timeline,
-)
+from harness.analysis.evidence.blocks import NO_DECODE, NO_POSITIONS, block_passes, decoded_blocks, timeline
 from harness.record.store import read_run
 from tests.helpers import DATA
 from tests.helpers.block_run import STOP, run, sample
@@ -36,7 +28,6 @@ def test_heat_map_by_hand() -> None:
     0 never decides position 4. A warm-up counts nothing, and of a decode taken twice the later counts once.
     """
     found = block_passes(run(sample(warmup=True), sample(slots=False), sample()), ["c"])
-    assert isinstance(found, BlockPasses)
     assert (found.blocks, found.reached, found.decided_tokens) == (3, (3, 3, 1), (5, 4, 2))
     assert found.decided == ((1, 2, 1, 1), (2, 1, 1, 0), (0, 0, 1, 1))
     assert found.shares == ((1 / 3, 2 / 3, 1 / 3, 1 / 2), (2 / 3, 1 / 3, 1 / 3, 0), (0, 0, 1 / 3, 1 / 2))
@@ -46,11 +37,10 @@ def test_heat_map_by_hand() -> None:
 def test_without_positions_counts_are_left() -> None:
     """A record before version 5: passes and tokens as above, no positions, and why; no decode at all is said too."""
     found = block_passes(run(sample(slots=False)), ["c"])
-    assert isinstance(found, BlockPasses)
     assert (found.reached, found.decided_tokens) == ((3, 3, 1), (5, 4, 2))
     assert found.decided is None and found.shares is None and found.reason == NO_POSITIONS
     half = block_passes(run(sample(), sample(slots=False, group=1)), ["c"])
-    assert isinstance(half, BlockPasses) and half.decided is None, "half of the positions are not the whole picture"
+    assert half.decided is None, "half of the positions are not the whole picture"
     assert block_passes(run(sample()), ["other"]) == NO_DECODE
 
 
@@ -59,7 +49,6 @@ def test_timeline_takes_the_first_decode_and_the_texts_of_its_part() -> None:
     texts = [{"event": "token_texts", "part": part, "texts": {"11": text}} for part, text in (("a", "<b>"), ("b", "no"))]
     samples = (sample(group=1), sample(case_id="d"), sample())
     found = timeline(run(*samples, sessions=tuple(texts)), "a", ["c", "d"], 1)
-    assert isinstance(found, Timeline)
     assert (found.case_id, found.prompt_id, len(found.blocks), found.blocks_in_all) == ("c", "p0", 1, 2)
     assert found.texts == {11: "<b>"}
     assert timeline(run(sample(slots=False)), "a", ["c"], 1) == NO_POSITIONS
@@ -72,14 +61,13 @@ def test_published_records(version: int) -> None:
     found = read_run(RECORDS / f"v{version}")
     (case,) = (case for case in found.header.cases if case.arm.method == "sbd")
     blocks = block_passes(found, [case.case_id])
-    assert isinstance(blocks, BlockPasses)
     taken = [one for one in found.samples if one.case_id == case.case_id and not one.warmup]
     decode = [(one.passes, i) for one in taken for i, role in enumerate(one.passes.role) if role != "prefill"]
     assert sum(blocks.reached) == len(decode)
     assert sum(blocks.decided_tokens) == sum(columns.decided_tokens[i][0] for columns, i in decode)
     assert blocks.blocks == len(taken) + sum(columns.role[i] == "commit+decide" for columns, i in decode)
     told = timeline(found, "reference", [case.case_id], 9)
-    assert blocks.decided is not None and isinstance(told, Timeline)
+    assert blocks.decided is not None
     assert [sum(line) for line in blocks.decided] == list(blocks.decided_tokens)
     final = [of[0] for of, role in zip(taken[0].passes.final_tokens, taken[0].passes.role, strict=True) if role != "prefill"]
     assert [block.final_in.count(n) for block in told.blocks for n in range(1, block.passes + 1)] == final

@@ -32,7 +32,7 @@ def test_it_lies_between_its_sizes(high: float, low: float, factor: float) -> No
     """And moves up with the first speed."""
     found = break_even([(1, high), (factor, low)])
     more = break_even([(1, 2 * high), (factor, low)])
-    assert found is not None and more is not None and 1 <= found <= factor * (1 + 1e-9) and more >= found * (1 - 1e-9)
+    assert 1 <= found <= factor * (1 + 1e-9) and more >= found * (1 - 1e-9)
 
 
 def test_a_part_of_two_batch_sizes_is_drawn_and_one_of_one_is_not() -> None:
@@ -42,7 +42,7 @@ def test_a_part_of_two_batch_sizes_is_drawn_and_one_of_one_is_not() -> None:
     found = speeds_by_load(cells)
     assert {size for size, _ in found[0].measured} == {1, 4}
     drawing = speed_by_load(found)
-    assert drawing is not None and "is not gone up to 4 at once" in drawing.caption
+    assert "is not gone up to 4 at once" in drawing.caption
     assert speed_by_load(speeds_by_load(cells[:1])) is None
 
 
@@ -53,13 +53,13 @@ def test_loads_and_arrivals_are_in_one_figure_with_both_break_evens() -> None:
     [found] = speeds_by_load(cells)
     assert [size for size, _ in found.measured] == [1, 2, 4] and found.in_flight
     assert found.measured_break_even == pytest.approx(2.60, abs=0.02)
-    assert found.break_even_ends is not None and found.break_even_ends[0] < 2.60 < found.break_even_ends[1]
+    assert found.break_even_ends[0] < 2.60 < found.break_even_ends[1]
     assert [size for size, _ in found.predicted] == [1, 2, 4] and found.predicted_break_even is None
     assert found.predicted[0][1] > found.predicted[1][1] > found.predicted[2][1], "priced by the rows in flight, not by all"
     [arrived] = found.arrived
     assert arrived.words == "20 requests/s" and arrived.predicted is not None and arrived.in_flight > 1
     drawing = speed_by_load([found])
-    assert drawing is not None and ">requests in flight<" in drawing.image
+    assert ">requests in flight<" in drawing.image
     assert "is gone at about 2.6 in flight (2.6 to 2.6 by the ends of its intervals)" in drawing.caption
     assert "predicted (hollow), it is not gone up to 4 in flight" in drawing.caption and "At 20 requests/s" in drawing.caption
     assert "Speedup by load" in render(run, compare(run))
@@ -70,4 +70,4 @@ def test_an_arm_that_never_pays_is_told_so() -> None:
     slow = Serving(per_pass=1, first_s=0.02, further_s=0.001)
     run = load_run([{"concurrency": [1, 2]}], fast=slow)
     drawing = speed_by_load(speeds_by_load([cell for cell in compare(run).cells if cell.is_summary]))
-    assert drawing is not None and "is at or below 1 already with 1 in flight" in drawing.caption
+    assert "is at or below 1 already with 1 in flight" in drawing.caption

@@ -40,7 +40,6 @@ def accuracy(differences: list[float], clusters: list[int] | None = None) -> str
     """The words for "at most 1 point lost"."""
     gain = paired_lower_bound(differences, clusters=clusters)
     loss = paired_lower_bound([-one for one in differences], clusters=clusters)
-    assert gain.value is not None and gain.low is not None and loss.low is not None
     unrelated = len(differences) if clusters is None else effective_pairs(differences, clusters)
     value = Quantity(value=-100 * gain.value, low=100 * loss.low, high=-100 * gain.low, n=len(differences))
     sd = exact(100 * statistics.stdev(differences), n=unrelated)
@@ -54,7 +53,7 @@ def test_accuracy_is_planned_for_one_lost_answer() -> None:
     assert "at most one answer lost" in said
     for pairs, within in ((473, True), (472, False)):
         low = paired_lower_bound([-1.0] + [0.0] * (pairs - 1)).low
-        assert low is not None and (low > -0.01) is within
+        assert (low > -0.01) is within
     assert (pairs_needed(0.01), pairs_needed(0.01, losses=1)) == (299, 473)
 
 

@@ -43,7 +43,6 @@ def asked(place: Place, batch: int, acceptance: AssumedAcceptance) -> tuple[Depl
         degrees=(DEGREES[place.degree],),
     )
     (found,) = plan(question, [GRID.devices[place.device]]).devices
-    assert found.ntp is not None and found.sbd is not None
     return (found.sbd, found.wall_speedup) if place.arm else (found.ntp, Band(low=1, expected=1, high=1))
 
 
@@ -56,7 +55,7 @@ def test_every_figure_is_that_of_the_plan() -> None:
             if arm.reason is not None:
                 assert len(column.figures) <= at, (place, batch)
                 continue
-            assert arm.memory is not None and column.rows == arm.memory.largest_batch
+            assert column.rows == arm.memory.largest_batch
             bands = [getattr(arm, name) for name in Figures._fields[:4]]
             expected = (*(band.expected for band in bands), arm.gpus, speedup.expected)
             assert column.figures[at] == pytest.approx(expected, rel=1e-9), (place, batch)

@@ -59,7 +59,7 @@ def test_own_options_come_first_and_one_without_a_default_is_needed() -> None:
 def test_values_are_parsed_where_they_are_declared() -> None:
     """A link and a rung arrive as such; another word is refused with what is allowed."""
     options = asked("--rows", "1", "--link", "25", "--rung", "datasheet", "--matrix-dtype", "fp8")
-    assert options.link is not None and options.link.rate(2) == 25e9
+    assert options.link.rate(2) == 25e9
     assert (options.rung, options.matrix_dtype) == ("datasheet", "float8")
     with pytest.raises(UserError, match="allowed are datasheet, anchored, calibrated"):
         asked("--rows", "1", "--rung", "guess")

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from harness.roofline.speedup import describe_pass
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from harness.errors import RecordError, ScenarioError
 from harness.record.schema import PassColumns
 from harness.record.store import read_run
 from harness.record.trace import ForwardPass
+from harness.roofline.operation import describe_pass
 from harness.roofline.recorded_acceptance import VERIFIED_SBD, Check, checks_of_row, miss_rates, recorded_checks
 from harness.runner.runner import run
 from harness.runner.sample_taking import pass_columns

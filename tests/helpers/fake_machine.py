@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-
-from harness.roofline.speedup import describe_pass
+from pathlib import Path
 
 from harness.errors import DoesNotFitError
 from harness.models import KNOWN_SHAPES
 from harness.record.decode import Readings
 from harness.record.schema import RowTimes
 from harness.record.trace import Generation
+from harness.roofline.operation import describe_pass
 from harness.runner.protocols import Machine
+from tests.helpers.scenarios import write
 
 SCENARIO = """
 version: 1
@@ -108,3 +109,10 @@ def uncalibrated():
     from harness.runner.local_machine import this_machine
 
     return replace(this_machine(), calibrate=lambda part, shape, progress, known: None)
+
+
+def run_of(scenario: str, folder: Path) -> Path:
+    """The record of a scenario, taken here without a calibration."""
+    from harness.runner.runner import run
+
+    return run(write(folder, scenario), folder / "out", machine=uncalibrated())

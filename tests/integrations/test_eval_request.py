@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from harness.roofline.speedup import describe_pass
 
 from harness.errors import ScenarioError
 from harness.integrations.decode_log import Asked, answers, summary
 from harness.record.trace import ForwardPass, Generation
+from harness.roofline.operation import describe_pass
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from harness.errors import ScenarioError
-from harness.scenario.load import Load, recorded_load
+from harness.scenario.load import recorded_load
 from harness.scenario.loading import load_scenario
 from harness.scenario.plan import Plan, make_plan
 from harness.scenario.scenario import Scenario
@@ -101,7 +101,7 @@ def scenario_file(folder: Path, lines: list[dict[str, Any]], load: dict[str, Any
 
 
 def test_a_trace_is_one_sample_pinned_by_its_digest(tmp_path: Path) -> None:
-    """Its lines are counted; another file under the same name is refused."""
+    """Its lines are counted; another file under the same name is refused, and so is none."""
     file = scenario_file(tmp_path, TRACE, {})
     scenario = load_scenario(file)
     [case] = make_plan(scenario).cases
@@ -113,6 +113,9 @@ def test_a_trace_is_one_sample_pinned_by_its_digest(tmp_path: Path) -> None:
     load_scenario(scenario_file(tmp_path, TRACE, pinned))
     with pytest.raises(ScenarioError, match="another trace than meant"):
         load_scenario(scenario_file(tmp_path, TRACE[:-1], pinned))
+    (tmp_path / "trace.jsonl").unlink()
+    with pytest.raises(ScenarioError, match="cannot read the trace"):
+        load_scenario(file)
 
 
 @pytest.mark.parametrize(
@@ -135,16 +138,3 @@ def test_the_first_requests_of_a_trace_are_enough(tmp_path: Path) -> None:
     lines = [*TRACE, {"timestamp": 0, "input_length": 1, "output_length": 999}]
     [case] = make_plan(load_scenario(scenario_file(tmp_path, lines, {"requests": 6}))).cases
     assert case.requests == 6
-
-
-def test_a_trace_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    """With its path."""
-    file = scenario_file(tmp_path, TRACE, {})
-    (tmp_path / "trace.jsonl").unlink()
-    with pytest.raises(ScenarioError, match="cannot read the trace"):
-        load_scenario(file)
-
-
-def test_words_of_a_load() -> None:
-    """As sections of a page name it."""
-    assert Load(requests_per_s=0.5).words(24) == "0.5 requests/s" and Load(concurrency=(1, 4)).words(4) == "4 in flight"

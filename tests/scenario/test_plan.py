@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,12 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from harness.cli.plan import estimated, render
 from harness.errors import UnknownModelError, UserError
-from harness.hardware.profile import Calibration
 from harness.models import KNOWN_SHAPES
 from harness.models.deployment import Deployment
-from harness.roofline.ceilings import ceilings_from_calibration
 from harness.roofline.operation import describe_pass
 from harness.roofline.pricing import price_pass
 from harness.roofline.storage import kv_cache_bytes
@@ -105,14 +100,11 @@ def test_ids_are_the_product_of_the_axes() -> None:
 
 
 def test_replay_comes_from_the_published_table() -> None:
-    """Mean passes per block = k / the NFE speedup of the cell, read here from the table by other code."""
+    """Mean passes per block = k / the NFE speedup of the cell, 3.03 in the paper."""
     cell = {"base_model": "qwen-3-8b", "task": "MBPP", "sampling": "sbd_gamma_high"}
     case = case_of("sbd", arms=[{"method": "ntp"}, {"method": "sbd", "acceptance": {"replay": {"table1": cell}}}])
-    table = ROOT / "harness" / "scenario" / "paper_table1.csv"
-    rows = list(csv.reader(table.read_text().splitlines()))
-    published = next(float(r[6]) for r in rows if (r[0], r[3], r[4]) == ("qwen-3-8b", "sbd_gamma_high", "MBPP"))
-    assert case.replay is not None and case.replay.assumed
-    assert case.replay.nfe_speedup == published == TABLE1["qwen-3-8b", "MBPP", "sbd_gamma_high"] == 3.03
+    assert case.replay.assumed
+    assert case.replay.nfe_speedup == TABLE1["qwen-3-8b", "MBPP", "sbd_gamma_high"] == 3.03
     assert case.replay.mean_passes_per_block == pytest.approx(16 / 3.03)
     assert case.part.replayed
     assert case.case_id.endswith("sbd-k16-replay-qwen-3-8b-MBPP-gamma_high-t0-entropy_bounded")
@@ -221,12 +213,12 @@ def test_memory_is_weights_kv_and_logits() -> None:
     """By hand for the 8B shape in bf16: 8,030,261,248 parameters; 128 KiB of KV per token; 128,256 logits."""
     case = case_of("ntp", model={"random": "llama-3.1-8b"}, batch_sizes=[2])
     memory, reason = estimate_memory(case)
-    assert memory is not None and reason is None
+    assert reason is None
     assert memory.weight_bytes == 2 * 8_030_261_248
     assert memory.kv_bytes == 2 * (64 + 33) * 128 * 1024
     assert memory.logit_bytes == 2 * 128_256 * (2 + 4)
     sbd, _ = estimate_memory(case_of("sbd", model={"random": "llama-3.1-8b"}, batch_sizes=[2]))
-    assert sbd is not None and sbd.kv_bytes == 2 * (64 + 33 + 32) * 128 * 1024 and sbd.logit_bytes == 16 * memory.logit_bytes
+    assert sbd.kv_bytes == 2 * (64 + 33 + 32) * 128 * 1024 and sbd.logit_bytes == 16 * memory.logit_bytes
 
 
 def test_a_captured_session_allocates_slots_by_the_piece_and_has_a_margin() -> None:
@@ -238,10 +230,10 @@ def test_a_captured_session_allocates_slots_by_the_piece_and_has_a_margin() -> N
     shape = {"model": {"random": "llama-3.1-8b"}, "batch_sizes": [64], "workload": synthetic, "device": "cuda"}
     kv = 64 * 128 * 1024
     eager, _ = estimate_memory(case_of("sbd", **shape))
-    assert eager is not None and (eager.kv_bytes, eager.margin_bytes) == (kv * (8192 + 128 + 32), 0)
+    assert (eager.kv_bytes, eager.margin_bytes) == (kv * (8192 + 128 + 32), 0)
     for execution in ("graphs", "auto", "compiled"):
         graphed, _ = estimate_memory(case_of("sbd", **shape, execution=execution))
-        assert graphed is not None and graphed.kv_bytes == kv * 8448
+        assert graphed.kv_bytes == kv * 8448
         assert 87e9 < graphed.total_bytes < 89e9
         pools, copies = 2 * 64 * 32 * (2 * 4096 + 3 * 14336) * 2, 64 * 16 * 128_256 * (2 + 8)
         assert graphed.margin_bytes == pools + copies + 256 * 128 * 1024
@@ -266,14 +258,14 @@ def test_time_is_the_sum_of_its_passes() -> None:
     samples = 4 + 3
     prefill_s = seconds(64, 0, 1, 64)
     ntp, _ = estimate_time(case_of("ntp", warmup=3), CEILINGS)
-    assert ntp is not None and ntp.bound == "expected" and ntp.rung == "datasheet"
+    assert ntp.bound == "expected" and ntp.rung == "datasheet"
     by_hand_s = sum(seconds(1, 64 + i, 1, 1) for i in range(32))
     assert ntp.total_s == pytest.approx(samples * (prefill_s + by_hand_s), rel=1e-3)
     sbd, _ = estimate_time(case_of("sbd", warmup=3), CEILINGS)
     blocks_s = seconds(16, 64, 16) + 3 * seconds(16, 64, 16)
     blocks_s += seconds(32, 64, 16, 16) + 3 * seconds(16, 80, 16)
     blocks_s += seconds(32, 80, 16, 16)
-    assert sbd is not None and sbd.total_s == pytest.approx(samples * (prefill_s + blocks_s))
+    assert sbd.total_s == pytest.approx(samples * (prefill_s + blocks_s))
 
 
 def test_real_acceptance_has_an_upper_bound_only() -> None:
@@ -282,7 +274,7 @@ def test_real_acceptance_has_an_upper_bound_only() -> None:
     estimate, _ = estimate_time(case_of("sbd", arms=arms), CEILINGS)
     replay = [{"method": "ntp"}, {"method": "sbd", "acceptance": {"replay": {"nfe_speedup": 1.0}}}]
     slowest, _ = estimate_time(case_of("sbd", arms=replay), CEILINGS)
-    assert estimate is not None and slowest is not None and estimate.bound == "at_most"
+    assert estimate.bound == "at_most"
     assert estimate.total_s == pytest.approx(slowest.total_s)
 
 
@@ -310,7 +302,7 @@ def test_an_unknown_shape_is_a_reason_not_a_guess(monkeypatch: pytest.MonkeyPatc
         '"intermediate_size": 128, "vocab_size": 100}'
     )
     shape = case_of("ntp", model=model).shape
-    assert shape is not None and (shape.layers, shape.kv_heads, shape.head_dim) == (2, 4, 16)
+    assert (shape.layers, shape.kv_heads, shape.head_dim) == (2, 4, 16)
     config.write_text('{"model_type": "whisper"}')
     with pytest.raises(UnknownModelError, match=r"config.json.*whisper.*known are llama, mistral"):
         plan_of(model=model)
@@ -349,37 +341,9 @@ def test_a_prompt_that_is_too_long_is_refused() -> None:
 )
 def test_a_plan_that_no_run_would_finish_is_refused_by_its_number(changes: dict[str, Any], words: str) -> None:
     """Before any list of it is made, with what to do."""
-    part = {
-        "name": "p",
-        "model": {"random": "llama-250m"},
-        "dtype": "float32",
-        "arms": [{"method": "ntp"}],
-        "workload": {"synthetic": {"prompt_tokens": 8}, "prompts": 4, "max_new_tokens": 8},
-    }
     with pytest.raises(ValidationError, match=words) as refusal:
-        Scenario.model_validate({"version": 1, "name": "many", "parts": [part | changes]})
+        plan_of(**{"arms": [{"method": "ntp"}]} | changes)
     assert "split the file" in str(refusal.value)
-
-
-COMPILED_S = 3.6 * 30 * (2 + 1.8)
-"""What the published run of real_model spent on graphs of its own forwards, on a machine that had compiled nothing; those of
-generate() are still estimated.
-"""
-
-
-def test_the_time_of_the_real_model_is_what_its_published_run_took() -> None:
-    """From its own calibration: the samples alone, and the whole run from its first line to its last, each within 25 %. Its
-    own forwards were compiled in each of three processes; that is added here.
-    """
-    run = published("real_model")
-    [part] = {case.part for case in run.header.cases}
-    ceilings = ceilings_from_calibration(Calibration.model_validate((run.header.calibration or {})[part]), "bfloat16")
-    told = estimated(make_plan(Scenario.model_validate(run.header.scenario)), lambda case: (ceilings, None))
-    assert told.total_s == pytest.approx(sum((one.prefill_s or 0) + (one.decode_s or 0) for one in run.samples), rel=0.25)
-    ends = [datetime.fromisoformat(one) for one in (run.header.created_at, run.samples[-1].ended_at) if one]
-    assert told.run_s + COMPILED_S == pytest.approx((ends[1] - ends[0]).total_seconds(), rel=0.25)
-    assert told.run_s > 1.25 * told.total_s, "calibration and measured passes come on top"
-    assert "the whole run: about" in render(told)
 
 
 @pytest.mark.parametrize("name", ["quickstart", "verified_250m", "real_model"])
@@ -392,8 +356,8 @@ def test_the_memory_of_a_process_is_what_published_runs_took_at_their_peak(name:
     peaks: dict[str, float] = {}
     for sample in run.samples:
         part = sample.case_id.partition("/")[0]
-        peaks[part] = max(peaks.get(part, 0.0), sample.meters.get("peak_memory_bytes") or 0.0)
+        peaks[part] = max(peaks.get(part, 0.0), sample.meters.get("peak_memory_bytes"))
     for part, peak in peaks.items():
         told = [(case, estimate_memory(case)[0]) for case in plan.cases if case.part.name == part]
-        needed = [(process_bytes(case, memory) or 0) - memory.weight_bytes for case, memory in told if memory is not None]
+        needed = [process_bytes(case, memory) - memory.weight_bytes for case, memory in told if memory is not None]
         assert max(needed) == pytest.approx(peak, rel=0.25)

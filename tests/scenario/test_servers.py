@@ -53,7 +53,7 @@ def test_a_given_acceptance_is_labelled_replayed(tmp_path: Path) -> None:
     arms = [{"method": "ntp", "server": "plain"}, {"method": "served", "server": "fast"}]
     ntp, fast = planned(tmp_path, servers, arms).cases
     assert (ntp.replay, ntp.label, fast.label) == (None, "NTP", "server fast replayed")
-    assert fast.replay is not None and fast.replay.source == {"given": FORCED} and not fast.replay.assumed
+    assert fast.replay.source == {"given": FORCED} and not fast.replay.assumed
     assert fast.part.replayed and fast.case_id.endswith("served-fast-t0")
 
 

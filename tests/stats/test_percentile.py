@@ -17,7 +17,7 @@ def test_the_interval_is_that_of_the_quantile_test(values: list[float], percent:
     found = percentile(values, percent)
     theirs = scipy_stats.quantile_test(values, p=percent / 100).confidence_interval(confidence_level=0.95)
     if math.isnan(theirs.low) or math.isnan(theirs.high):
-        assert found.low is None and found.high is None and "too few" in (found.reason or "")
+        assert found.low is None and found.high is None and "too few" in found.reason
     else:
         assert (found.low, found.high) == (theirs.low, theirs.high)
     assert found.n == len(values) and found.value == np.quantile(values, percent / 100, method="inverted_cdf")
@@ -29,14 +29,6 @@ def test_the_fewest_values_with_an_interval(percent: int, fewest: int) -> None:
     assert values_for_percentile(percent) == fewest
     assert percentile(range(fewest), percent).high is not None
     assert percentile(range(fewest - 1), percent).high is None
-
-
-def test_it_covers() -> None:
-    """The true 90th percentile of an exponential lies in at least 95 % of 1,000 intervals (the method is conservative)."""
-    draws = np.random.default_rng(7).exponential(size=(1000, 60))
-    truth = math.log(10)
-    held = [(found := percentile(list(row), 90)).low <= truth <= found.high for row in draws]  # type: ignore[operator]
-    assert 0.94 <= np.mean(held) <= 0.99
 
 
 def test_no_values() -> None:
@@ -58,7 +50,7 @@ def test_processes_widen_the_interval_by_hand() -> None:
     assert (alike.low, alike.high) == pytest.approx((percentile(prompts, 50).low, percentile(prompts, 50).high))
     assert alike.processes == found.processes == 3 and found.n == 41
     for end, other in ((found.low, alike.low), (found.high, alike.high)):
-        distance = math.log((end or 0) / (found.value or 1)), math.log((other or 0) / (alike.value or 1))
+        distance = math.log(end / (found.value or 1)), math.log(other / (alike.value or 1))
         assert abs(distance[0]) == pytest.approx(math.hypot(distance[1], 4.302653 * 0.1 / math.sqrt(3)), rel=1e-6)
 
 
@@ -68,19 +60,6 @@ def test_with_two_processes_the_interval_is_about_these_alone() -> None:
     found = percentile_over_processes(*table(prompts, [1.0, 1.5]), 50)
     assert found.these_processes_only == "these 2 processes only"
     assert (found.low, found.high) == pytest.approx((1.25 * percentile(prompts, 50).low, 1.25 * percentile(prompts, 50).high))
-
-
-def test_percentiles_cover_another_process() -> None:
-    """400 runs of 60 prompts in 5 processes that differ by 10 %: order statistics of the means alone hold 66 % or fewer."""
-    random, plain, crossed = np.random.default_rng(3), 0, 0
-    for _ in range(400):
-        prompts, processes = np.exp(0.3 * random.normal(size=60)), np.exp(0.1 * random.normal(size=5))
-        found = percentile_over_processes(*table(prompts.tolist(), processes.tolist()), 50)
-        alone = percentile((prompts * processes.mean()).tolist(), 50)
-        truth = math.exp(0.1**2 / 2)
-        plain += alone.low <= truth <= alone.high  # type: ignore[operator]
-        crossed += found.low <= truth <= found.high  # type: ignore[operator]
-    assert crossed >= 0.93 * 400 and plain < crossed - 20
 
 
 def test_a_lost_decode_is_filled_from_its_prompt_and_process() -> None:

@@ -45,7 +45,6 @@ def test_the_fit_is_that_of_the_covariance_written_out(phi: float) -> None:
     """Generalised least squares through the inverse of φ^|i - j|, shape by shape: the same shape, level and size."""
     points = autoregressive(np.random.default_rng(4), 40, phi) + 3 * np.clip((np.arange(40) - 10) / 15, 0, 1)
     shapes = _shapes(40)
-    assert shapes is not None
     inverse = np.linalg.inv(np.fromfunction(lambda i, j: phi ** abs(i - j) if phi else (i == j) * 1.0, (40, 40)))
     costs, fits = [], []
     for shape in shapes[1]:

@@ -9,6 +9,7 @@ import pytest
 
 from harness.errors import MissingExtraError, ScenarioError
 from harness.scenario.loading import load_scenario
+from harness.workloads.datasets import dataset_prompts
 from harness.workloads.prompts import Prompt, read_prompts
 from harness.workloads.spec import DatasetChoice, digest_of
 
@@ -61,7 +62,7 @@ def changed(folder: Path, old: str, new: str) -> str:
 def test_a_local_dataset_is_pinned_by_its_content(folder: Path) -> None:
     """The digest is filled in, follows every byte and name below the folder, and a given one must agree."""
     choice = load_scenario(folder / "s.yaml").parts[0].workload.dataset
-    assert choice is not None and choice.data_sha256 == digest_of(folder / "data") and choice.revision is None
+    assert choice.data_sha256 == digest_of(folder / "data") and choice.revision is None
     assert choice.path == str(folder / "data")
     message = changed(folder, "split: test", f"split: test\n        data_sha256: {'f' * 64}")
     assert message.startswith(f"{folder / 's.yaml'}:13: parts.0.workload.dataset.data_sha256: ") and "other prompts" in message
@@ -69,7 +70,7 @@ def test_a_local_dataset_is_pinned_by_its_content(folder: Path) -> None:
         more.write("\n")
     (folder / "s.yaml").write_text(SCENARIO)
     again = load_scenario(folder / "s.yaml").parts[0].workload.dataset
-    assert again is not None and again.data_sha256 != choice.data_sha256
+    assert again.data_sha256 != choice.data_sha256
 
 
 def test_a_hub_dataset_is_pinned_by_the_commit_in_the_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,11 +83,11 @@ def test_a_hub_dataset_is_pinned_by_the_commit_in_the_cache(folder: Path, monkey
     refs.mkdir(parents=True)
     (refs / "main").write_text("a" * 40)
     found = load_scenario(folder / "s.yaml").parts[0].workload
-    assert found.dataset is not None and found.dataset.revision == "a" * 40 and found.task_names == ("gsm8k",)
+    assert found.dataset.revision == "a" * 40 and found.task_names == ("gsm8k",)
     with_commit = SCENARIO.replace("path: data", f"path: not/there\n        revision: {'b' * 40}")
     (folder / "s.yaml").write_text(with_commit)
     found = load_scenario(folder / "s.yaml").parts[0].workload
-    assert found.dataset is not None and found.dataset.revision == "b" * 40
+    assert found.dataset.revision == "b" * 40
 
 
 @pytest.mark.parametrize(
@@ -151,8 +152,6 @@ def test_jsonl_files_take_a_pattern_too(tmp_path: Path) -> None:
 
 def test_without_the_library_the_message_names_the_extra(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No traceback of an import: what to install."""
-    from harness.workloads.datasets import dataset_prompts
-
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
     choice = DatasetChoice(path=str(folder / "data"), prompt="{question} or not")
     with pytest.raises(MissingExtraError, match=r"sbd-bench\[eval\]"):
@@ -172,8 +171,6 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize("form", ["folder", "file", "parquet", "csv", "hub"])
 def test_rows_become_prompts(folder: Path, library, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same two rows from every form, the hub's cache among them; numbers as text; braces in a row stay what they are."""
-    from harness.workloads.datasets import dataset_prompts
-
     path, options = folder / "data", {}
     if form == "file":
         path = path / "test.jsonl"
@@ -207,8 +204,6 @@ WRITTEN = ("2", "007", "1.50", "NA", "None", "true", "12345678901234567890", "20
 
 def answers(path: Path, count: int = len(WRITTEN)) -> list[str | None]:
     """As the dataset at ``path`` gives them."""
-    from harness.workloads.datasets import dataset_prompts
-
     return [one.answer for one in dataset_prompts(DatasetChoice(path=str(path), prompt="{q}?", answer="{a}"), count)]
 
 
@@ -270,8 +265,6 @@ def test_json_without_rows_is_refused(tmp_path: Path, library, text: str) -> Non
 )
 def test_what_a_dataset_lacks_is_said(folder: Path, library, changes, count: int, words: str | None) -> None:
     """Dataset, row and remedy; nothing is filled up or skipped in silence."""
-    from harness.workloads.datasets import dataset_prompts
-
     keys = {"prompt": "{question}", "answer": "{answer}", "answer_pattern": "#### (.+)"}
     choice = DatasetChoice(path=str(folder / "data"), **(keys | changes))
     if words is None:
@@ -284,8 +277,6 @@ def test_what_a_dataset_lacks_is_said(folder: Path, library, changes, count: int
 
 def test_a_commit_that_is_not_here_is_asked_for(folder: Path, library, monkeypatch: pytest.MonkeyPatch) -> None:
     """Offline and not in the cache: which command fetches it."""
-    from harness.workloads.datasets import dataset_prompts
-
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder / "hub"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     choice = DatasetChoice(path="some/rows", revision="d" * 40, prompt="{question}")
