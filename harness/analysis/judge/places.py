@@ -112,7 +112,7 @@ def asked_arm(cell: Cell, header: RunHeader) -> ArmResult | None:
 
 def _best(cell: Cell, comparison: Comparison) -> ClaimedCell | CellNotFound:
     highlight = next(one for one in comparison.highlights if (one.part, one.batch_size) == (cell.part, cell.batch_size))
-    arm = cell.arm(highlight.label)
+    arm = next((arm for arm in cell.arms if arm.label == highlight.label), None)
     if arm is None:
         return CellNotFound(names=cell.names, reason=highlight.reason or f"{highlight.label} left no sample of this task")
     return ClaimedCell(cell=cell, arm=arm, picked_from=highlight.picked_from if highlight.picked_from > 1 else None)
