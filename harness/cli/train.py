@@ -108,8 +108,8 @@ def train_command(
         from harness.training.trainer import TrainingConfig
 
         assert model is not None and data is not None
-        settings = {"output_dir": out, "objective": objective, "steps": steps, "batch_size": batch_size, "seed": seed}
-        settings |= {"learning_rate": learning_rate, "bf16": bf16, "cpu": cpu}
+        settings: dict[str, object] = {"output_dir": out, "objective": objective, "steps": steps, "batch_size": batch_size}
+        settings |= {"learning_rate": learning_rate, "seed": seed, "bf16": bf16, "cpu": cpu}
         trained = fine_tune(model, read_pairs(data), TrainingConfig.model_validate(settings))
     show(one_line(str(trained)))
 
