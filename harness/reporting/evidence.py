@@ -81,12 +81,15 @@ def facts(environment: Environment) -> list[tuple[str, str]]:
     return [(name, _fact(value, reasons.get(name))) for name, value in environment.items() if name != "reasons"]
 
 
-def _fact(value: object, reason: str | None) -> str:
+def _fact(value: Any, reason: str | None) -> str:
     if value is None:
         return f"none: {reason or 'no reason recorded'}"
-    words = [f"{key} {inner}" for key, inner in value.items()] if isinstance(value, dict) else value
-    text = ", ".join(map(str, words)) if isinstance(words, list) else str(value)
-    return f"{text} ({reason})" if reason else text
+    said = str(value)
+    if isinstance(value, dict):
+        said = ", ".join(f"{key} {inner}" for key, inner in value.items())
+    elif isinstance(value, list):
+        said = ", ".join(map(str, value))
+    return f"{said} ({reason})" if reason else said
 
 
 def health(comparison: Comparison) -> Sequence[str]:

@@ -51,7 +51,7 @@ def changes_figure(against: Against) -> Drawing | None:
             axes.plot([ratio.value or 1.0], [row], SHAPES.get(change.outcome, "o"), color=colour, mfc=inside, ms=6)
         _name(axes, [_row_words(change) for change in shown])
         axes.set_xlabel(f"change from run A to run {against.letter}, with its 95 % interval")
-        axes.xaxis.set_major_locator(MaxNLocator(6))
+        axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))  # no change is a tick
         axes.xaxis.set_major_formatter(lambda value, _: formatting.signed_percent(value - 1).replace("\u00a0", " "))
         decided = [
             f"{_row_words(change)} {change.outcome}, {formatting.signed_percent((change.ratio.value or 1) - 1)}"
