@@ -320,7 +320,7 @@ def _read_profile(path: Path) -> HardwareProfile:
         profile = HardwareProfile.model_validate(document.data)
     except ValidationError as error:
         raise UnknownHardwareError(*document.describe(error)) from error
-    wrong = [f"{path}:{document.line_of(place)}: {'.'.join(place)}: {what}" for place, what in contradictions(profile)]
-    if wrong:
-        raise UnknownHardwareError(*wrong)
+    found = [f"{path}:{document.line_of(place)}: {'.'.join(place)}: {what}" for place, what in contradictions(profile)]
+    if found:
+        raise UnknownHardwareError(*found)
     return profile
