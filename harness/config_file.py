@@ -63,8 +63,11 @@ class StrictModel(BaseModel):
             if key not in allowed:
                 near = difflib.get_close_matches(str(key), allowed, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else "remove it"
-                words = {"key": str(key), "allowed": ", ".join(allowed), "hint": hint}
-                raise PydanticCustomError("unknown_key", "unknown key {key}; allowed here: {allowed}; {hint}", words)
+                raise PydanticCustomError(
+                    "unknown_key",
+                    "unknown key {key}; allowed here: {allowed}; {hint}",
+                    {"key": str(key), "allowed": ", ".join(allowed), "hint": hint},
+                )
         return data
 
 
@@ -266,8 +269,8 @@ def read_bytes(file: Path, what: str, refusal: type[SbdError], most_bytes: int) 
             raise OSError(0, f"it has more than {most_bytes:,} bytes; split it")
         return data
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise refusal(f"{file}:1: cannot read the {what}: {reason}; give the path of a readable file") from error
+        why = f"cannot read the {what}: {getattr(error, 'strerror', None) or error}"
+        raise refusal(f"{file}:1: {why}; give the path of a readable file") from error
 
 
 def needed_bytes(text: bytes) -> int:
@@ -283,8 +286,7 @@ def read_yaml(
     Raises:
         ``refusal``: the file cannot be read, is not YAML, is empty, or names a key twice; the message has file and line.
     """
-    text = read_text(file, "file", refusal, MOST_BYTES)
-    return parse_yaml(text, file, refusal, when_empty)
+    return parse_yaml(read_text(file, "file", refusal, MOST_BYTES), file, refusal, when_empty)
 
 
 def parse_yaml(text: str, file: Path, refusal: type[SbdError] = ScenarioError, when_empty: str = "write it") -> YamlDocument:

@@ -172,8 +172,7 @@ def _why_no_energy(held: Run) -> dict[str, str]:
     """The reason by part, where its machine had no energy counter."""
     return {
         session["part"]: str(one["reason"])
-        for session in held.sessions
-        if session.get("event") == "meters"
+        for session in held.events("meters")
         for one in session.get("absent", [])
         if ENERGY in one["figures"]
     }

@@ -77,7 +77,7 @@ def _environment(run: Run, node: str | None) -> Environment | None:
     """The environment of a node when it began; that of the header where the samples have no node."""
     if node is None:
         return run.header.environment
-    starts = (event for event in run.sessions if event.get("event") == "start" and event.get("node") == node)
+    starts = (event for event in run.events("start") if event.get("node") == node)
     return cast(Environment | None, next(starts, None))
 
 

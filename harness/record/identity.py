@@ -144,9 +144,8 @@ def allowed_event(differing: Sequence[Difference], event: Mapping[str, object]) 
 def mixes(run: Run) -> tuple[Mix, ...]:
     """The parts whose processes had known differences, in order; one difference an item, the first."""
     mixed = []
-    events = [event for event in run.sessions if event.get("event") == IDENTITY]
-    for part in dict.fromkeys(str(event.get("part")) for event in events):
-        own = [event for event in events if event.get("part") == part]
+    for part in dict.fromkeys(str(event.get("part")) for event in run.events(IDENTITY)):
+        own = run.events(IDENTITY, part)
         every: dict[str, Difference] = {}
         for number, event in enumerate(own):
             for difference in differences(run.header, own[:number], event):

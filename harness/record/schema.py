@@ -440,6 +440,6 @@ class Run(_Frozen):
         ended = "; ".join(f"{one.case_id}: {one.reason}" for one in self.outcomes[:4])
         return f"nothing was measured: {len(self.outcomes)} of {len(self.header.cases)} cases failed ({ended})"
 
-    def events(self, name: str, part: str) -> list[Happened]:
-        """What the sessions recorded under this name of ``part``, in order."""
-        return [one for one in self.sessions if one.get("event") == name and one.get("part") == part]
+    def events(self, name: str, part: str | None = None) -> list[Happened]:
+        """What the sessions recorded under this name of ``part``, or of everything, in order."""
+        return [one for one in self.sessions if one.get("event") == name and part in (None, one.get("part"))]

@@ -7,6 +7,7 @@ no model, device or clock.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -29,8 +30,9 @@ from harness.scenario.methods import method_of
 from harness.scenario.part import Part
 from harness.scenario.plan import Case
 from harness.scenario.speculative_arms import DraftStage, draft_shapes, stages
-from harness.workloads.instructions.draw import Split, instructions
+from harness.workloads.instructions.draw import instructions
 from harness.workloads.prompts import read_prompts
+from harness.workloads.spec import Workload
 from harness.workloads.tasks import TASKS, problems
 
 
@@ -95,23 +97,20 @@ def prompt_tokens_at_most(case: Case) -> int:
     """
     if case.workload.synthetic is not None:
         return case.workload.synthetic.prompt_tokens
-    if case.workload.prompts_file is not None:
-        prompts = read_prompts(Path(case.workload.prompts_file), case.workload.cluster)
-        return 1 + max(len(prompt.prompt.encode()) for prompt in prompts)
-    if case.workload.instructions is not None:
-        split = case.workload.instructions.split
-        return 1 + _longest_instruction(case.task, split, case.workload.prompt_count, case.part.seed)
-    return 1 + _longest_problem(case.task, case.workload.split, case.workload.prompt_count, case.part.seed)
+    return 1 + _longest(case.workload, case.task, case.part.seed)
 
 
 @cache
-def _longest_instruction(domain: str, split: Split, count: int, seed: int) -> int:
-    return max(len(text.encode()) for text in instructions(domain, split, count, seed))
-
-
-@cache
-def _longest_problem(task: str, split: str, count: int, seed: int) -> int:
-    return max(len(problem.prompt.encode()) for problem in problems(TASKS[task], split, count, seed))
+def _longest(workload: Workload, task: str, seed: int) -> int:
+    """Bytes of the longest prompt."""
+    texts: Iterable[str]
+    if workload.prompts_file is not None:
+        texts = (prompt.prompt for prompt in read_prompts(Path(workload.prompts_file), workload.cluster))
+    elif workload.instructions is not None:
+        texts = instructions(task, workload.instructions.split, workload.prompt_count, seed)
+    else:
+        texts = (problem.prompt for problem in problems(TASKS[task], workload.split, workload.prompt_count, seed))
+    return max(len(text.encode()) for text in texts)
 
 
 def estimate_memory(case: Case) -> tuple[MemoryEstimate | None, str | None]:

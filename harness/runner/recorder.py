@@ -61,9 +61,9 @@ class Recorder:
     def __init__(self, store: RunStore, progress: Progress, job: Job, held: Run, marks: bool = False) -> None:
         self._store, self._progress, self._attempts, self._marks = store, progress, job.scenario.attempts, marks
         self._header, self._allow = held.header, job.options.allow
-        self._identities: list[Mapping[str, object]] = [one for one in held.sessions if one.get("event") == IDENTITY]
-        self._failed = Counter(str(one["case_id"]) for one in held.sessions if one.get("event") == ATTEMPT)
-        self._lost = Counter((one.get("part"), one.get("process")) for one in held.sessions if one.get("event") == LOST)
+        self._identities: list[Mapping[str, object]] = [*held.events(IDENTITY)]
+        self._failed = Counter(one["case_id"] for one in held.events(ATTEMPT))
+        self._lost = Counter((one.get("part"), one.get("process")) for one in held.events(LOST))
         self._ended = {outcome.case_id for outcome in held.outcomes}
         self.again: set[str] = set()
         """Cases that failed since this was last emptied and are to be tried again."""

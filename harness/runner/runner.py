@@ -15,7 +15,7 @@ from harness.record.schema import Run
 from harness.record.store import RunStore, read_run
 from harness.runner.job import Job, machine_here, make_header, refuse_other_execution
 from harness.runner.protocols import Machine
-from harness.runner.recorder import Failure, Recorder
+from harness.runner.recorder import ATTEMPT, Failure, Recorder
 from harness.runner.subprocesses import KEPT, ChildTask, FreshInterpreter, Spawner, expect_success, was_killed, why_ended
 from harness.runner.work import work_of
 from harness.runner.worker import take
@@ -94,12 +94,12 @@ def _take_here(job: Job, store: RunStore, machine: Machine, progress: Progress) 
 def _send_out(job: Job, store: RunStore, spawn: Spawner, progress: Progress) -> None:
     """Take every unfinished share in a fresh process, one after the other, under this process's lock."""
     directory = store.directory
-    if not store.exists:
+    continues = store.exists
+    if not continues:
         begin = ChildTask(scenario=Path(job.path), directory=directory, share=None, lent=store.hold(), options=job.options)
         expect_success(spawn(begin), "the process that begins the run")
-        held = store.resume(job.resolved, job.digest)
-    else:
-        held = store.resume(job.resolved, job.digest)
+    held = store.resume(job.resolved, job.digest)
+    if continues:
         progress.note(f"continuing {directory}: {len(held.samples)} samples are kept")
     if not _unfinished(job, held):
         progress.start([])
@@ -175,7 +175,7 @@ def _unfinished(job: Job, held: Run) -> list[Share]:
 
 
 def _size(held: Run) -> tuple[int, int, int]:
-    return len(held.samples), len(held.outcomes), sum(one.get("event") == "attempt" for one in held.sessions)
+    return len(held.samples), len(held.outcomes), len(held.events(ATTEMPT))
 
 
 def _refuse_devices(job: Job) -> None:

@@ -20,8 +20,20 @@ from harness.runner.estimates import prompt_tokens_at_most
 from harness.scenario.loading import load_scenario
 from harness.scenario.plan import make_plan
 from harness.workloads.instructions import draw
-from harness.workloads.instructions.draw import DOMAINS, MOST_PROMPTS, TRAINED, UNSEEN, Split, instructions, normalised
-from harness.workloads.instructions.grammar import REFERENCE, Several, Sides, read_rules, write
+from harness.workloads.instructions.draw import (
+    DOMAINS,
+    MOST_PROMPTS,
+    REFERENCE,
+    TRAINED,
+    UNSEEN,
+    Several,
+    Sides,
+    Split,
+    instructions,
+    normalised,
+    read_rules,
+    write,
+)
 from harness.workloads.loader import prompt_items
 from tests.helpers import ROOT
 from tests.helpers.letters import Letters

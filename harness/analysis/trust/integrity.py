@@ -105,7 +105,7 @@ def _whole(run: Run) -> Iterator[Found]:
     for sample in run.samples:
         if not sample.warmup and sample.case_id not in failed:
             taken[sample.case_id, sample.process].add((sample.repeat, sample.group))
-    ended = {(one.get("part"), one.get("process", 0)) for one in run.sessions if one.get("event") == "end"}
+    ended = {(one.get("part"), one.get("process", 0)) for one in run.events("end")}
     groups: dict[str, int] = defaultdict(int)
     for (case_id, _), places in taken.items():
         groups[case_id] = max(groups[case_id], 1 + max(group for _, group in places))
@@ -120,7 +120,7 @@ def _sessions(run: Run) -> Iterator[Found]:
     """Every process says what it found when it began, and a run on one machine was begun on it. A process that tries a case
     again begins again; older records tell its two begins apart by whole seconds alone.
     """
-    starts = [one for one in run.sessions if one.get("event") == "start"]
+    starts = run.events("start")
     told = dict.fromkeys(tuple(map(one.get, ("pid", "taken_at", "node", "process"))) for one in starts)
     for names in _twice((one[:3], f"process {one[3]}") for one in told if one[0] is not None):
         yield "two processes are one and the same", names

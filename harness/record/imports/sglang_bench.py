@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.record.imports.document import Asked, Document, Rate, asked_rate
 from harness.record.imports.measured import ResultFile
-from harness.record.imports.vllm_bench import RATES, Lists, Totals, one_run, printed, requests_of
+from harness.record.imports.vllm_bench import Lists, Totals, one_run, printed, requests_of
 
 NAME, TOOL = "sglang", "SGLang bench_serving"
 FIGURES = {
@@ -58,7 +58,7 @@ def read(document: Document) -> ResultFile:
         duration_s=result.duration,
         concurrency=result.max_concurrency,
         requests_per_s=asked_rate(result.request_rate),
-        printed={ours: float(getattr(result, key)) for key, ours in RATES.items()} | printed(line, FIGURES),
+        printed=printed(line, result, FIGURES),
         counted={} if result.accept_length is None else {"acceptance_length": result.accept_length},
         lacks=LACKS,
     )

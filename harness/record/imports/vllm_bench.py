@@ -99,7 +99,7 @@ def read(document: Document) -> ResultFile:
         duration_s=result.duration,
         concurrency=result.max_concurrency,
         requests_per_s=asked_rate(result.request_rate),
-        printed={ours: float(getattr(sums, key)) for key, ours in RATES.items()} | printed(line, FIGURES),
+        printed=printed(line, sums, FIGURES),
         counted={ours: found for key, ours in COUNTS.items() if (found := line.number_at(key)) is not None},
         lacks=LACKS,
         measured_at=result.date,
@@ -145,9 +145,9 @@ def _request(result: Lists, place: int) -> MeasuredRequest:
     )
 
 
-def printed(line: Line, figures: dict[str, str]) -> dict[str, float]:
-    """The figures in milliseconds that are there, in seconds by our names."""
-    found = {}
+def printed(line: Line, sums: Totals, figures: dict[str, str]) -> dict[str, float]:
+    """The totals, and the figures in milliseconds that are there, in seconds; by our names."""
+    found = {ours: float(getattr(sums, key)) for key, ours in RATES.items()}
     for theirs, ours in figures.items():
         for statistic in STATISTICS:
             if (value := line.number_at(f"{statistic}_{theirs}_ms")) is not None:
