@@ -180,7 +180,6 @@ def test_wall_speedup_when_every_pass_costs_the_same():
     """With fixed cost alone every pass takes as long as any other, so wall and NFE speedup are one."""
     roof = ceilings(bandwidth_bytes_per_s=1e30, matrix_rates=((1, 1e30),), fixed_s_per_pass=1.0, sampler_s_per_logit=1e-30)
     found = predict_speedup(TINY, "bfloat16", roof, block_size=16, passes_per_block=4, batch=1, context_tokens=100)
-    assert found.nfe_speedup == 4
     assert found.wall_speedup == pytest.approx(4)
     assert found.sbd_tokens_per_s == pytest.approx(4)
 
