@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from harness.models import KNOWN_SHAPES
@@ -78,3 +81,16 @@ def begun(folder: Path, samples: int = 0) -> Path:
         for group in range(samples):
             store.append(make_sample(group))
     return folder
+
+
+@contextmanager
+def resumed(folder: Path, lent: int | None = None) -> Iterator[RunStore]:
+    """The run continued, with a lock of its own or a lent one; sealed in the end."""
+    with RunStore(folder, lent) as store:
+        store.resume(make_header().scenario, "d1")
+        yield store
+
+
+def full_disk(descriptor: int) -> None:
+    """Stands for os.fsync where nothing more fits."""
+    raise OSError(errno.ENOSPC, "No space left on device")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -26,15 +27,18 @@ def sbd(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 
 
 class Cli:
-    """Runs a command in this process; ``out`` and ``err`` are what it printed."""
+    """Runs a command in this process; ``out`` and ``err`` are what it printed.
+
+    The first argument is a line as it is typed, split at blanks; what may hold blanks follows as arguments of its own.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self._monkeypatch, self._capsys = monkeypatch, capsys
         self.out = self.err = ""
 
-    def __call__(self, *arguments: str) -> int:
+    def __call__(self, line: str, *arguments: str) -> int:
         """Its exit code."""
-        code = sbd(self._monkeypatch, *arguments)
+        code = sbd(self._monkeypatch, *line.split(), *arguments)
         self.out, self.err = self._capsys.readouterr()
         return code
 
@@ -48,10 +52,14 @@ class Cli:
         assert self(*arguments, "--json") == 0, self.err
         return json.loads(self.out)
 
-    def refusal(self, *arguments: str) -> str:
+    def refusal(self, *arguments: str, code: int = 2) -> str:
         """What it says on stderr, without a traceback and with stdout empty."""
-        assert self(*arguments) == 2 and self.out == "" and "Traceback" not in self.err
+        assert self(*arguments) == code and self.out == "" and "Traceback" not in self.err
         return self.err
+
+    def rows(self, line: str) -> list[dict[str, str]]:
+        """Its CSV, a dictionary a line."""
+        return list(csv.DictReader(io.StringIO(self.output(f"{line} --csv"))))
 
 
 class Terminal(io.StringIO):
@@ -65,7 +73,7 @@ class Terminal(io.StringIO):
 def fake_runner(monkeypatch: pytest.MonkeyPatch, outcome: BaseException | Path) -> None:
     """Put a runner in place that returns or raises, so that no model is loaded."""
 
-    def run(scenario: Path, out: Path | None, progress: object, spawn: object, allow: object, engines: object) -> Path:
+    def run(job: object, out: Path | None, progress: object, spawn: object) -> Path:
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome

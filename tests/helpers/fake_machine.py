@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from harness.errors import DoesNotFitError
 from harness.record.decode import Readings
 from harness.record.schema import RowTimes
 from harness.record.trace import ForwardPass, Generation
 from harness.runner.protocols import Machine
+from tests.helpers.scenarios import write
 
 SCENARIO = """
 version: 1
@@ -114,3 +116,10 @@ def uncalibrated():
     from harness.runner.local_machine import this_machine
 
     return replace(this_machine(), calibrate=lambda part, shape, progress, known: None)
+
+
+def run_of(scenario: str, folder: Path) -> Path:
+    """The record of a scenario, taken here without a calibration."""
+    from harness.runner.runner import run
+
+    return run(write(folder, scenario), folder / "out", machine=uncalibrated())

@@ -5,11 +5,12 @@ Every time is arithmetic on the constants of ``Arm``; no model, no clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from harness.analysis.results import ArmResult, Comparison
 from harness.analysis.tally.pricing import Pricer
 from harness.models import ModelShape
 from harness.record.schema import CaseHeader, CaseOutcome, PassColumns, RowResult, Run, RunHeader, Sample
@@ -175,12 +176,14 @@ def build(
     outcomes: tuple[CaseOutcome, ...] = (),
     without: frozenset[str] = frozenset(),
     question: str = "Is SBD really faster on this machine?",
+    **fields: Any,
 ) -> Run:
-    """A run of ``parts``: one warm-up sample per case (nine times too slow), then every group and repeat.
+    """A run of ``parts``, else of one part with these ``fields``: one warm-up sample per case (nine times too slow), then every
+    group and repeat.
 
     ``without`` names case ids that left no sample.
     """
-    parts = parts or (Part(),)
+    parts = parts or (Part(**fields),)
     cases, samples = [], []
     for part in parts:
         for task in part.tasks:
@@ -279,3 +282,18 @@ COMPILED = "a forward pass was compiled while the clock ran"
 def altered(run: Run, change: Callable[[Sample], Mapping[str, Any]]) -> Run:
     """The run whose samples have these values instead."""
     return run.model_copy(update={"samples": [one.model_copy(update=change(one)) for one in run.samples]})
+
+
+def with_rows(run: Run, change: Callable[[Sample, RowResult], Mapping[str, Any]]) -> Run:
+    """The run whose rows have these values instead."""
+    return altered(run, lambda one: {"rows": [row.model_copy(update=change(one, row)) for row in one.rows]})
+
+
+def arm_of(comparison: Comparison, label: str) -> ArmResult:
+    """An arm of the first cell, by its label."""
+    return next(arm for arm in comparison.cells[0].arms if arm.label == label)
+
+
+def with_samples(run: Run, samples: Iterable[Sample]) -> Run:
+    """The run with these samples instead."""
+    return run.model_copy(update={"samples": list(samples)})
