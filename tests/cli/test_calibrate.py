@@ -18,9 +18,10 @@ from harness.engine import loading
 from harness.errors import UserError
 from harness.hardware.local_profile import local_profile, save_profile
 from harness.hardware.profile import find_local_profile, load_profile
+from harness.progress import Progress
 from harness.runner import local_machine
 from harness.scenario.loading import find_scenario, load_scenario
-from tests.helpers.command import Cli, fake_runner, sbd
+from tests.helpers.command import Cli, fake_runner
 from tests.helpers.fake_bench import GIB
 from tests.helpers.surveyed import SurveyedBench, surveyed
 
@@ -44,17 +45,10 @@ def measured_times(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]
 
     def measure(device: str, dtypes: Any, threads: int | None) -> None:
         times.append((device, list(dtypes), threads))
-        save_profile(local_profile(local_machine.measure_ceilings(device, dtypes, threads, "eager", 60.0, cli_own_progress())))
+        save_profile(local_profile(local_machine.measure_ceilings(device, dtypes, threads, "eager", 60.0, Progress())))
 
     monkeypatch.setattr(calibrate, "calibrate_in_own_process", measure)
     return times
-
-
-def cli_own_progress() -> Any:
-    """Nobody watches."""
-    from harness.progress import Progress
-
-    return Progress()
 
 
 def test_what_is_written_is_read_back_the_same(home: Path, tmp_path: Path) -> None:
@@ -79,32 +73,27 @@ def test_only_the_very_device_is_found(home: Path) -> None:
 
 def test_calibrate_prints_and_keeps_the_planted_rates(cli: Cli, home: Path, tmp_path: Path) -> None:
     """The table has the fake machine's rates; later commands find the file and price on it."""
-    assert cli("calibrate", "--device", "cpu", "--dtype", "bfloat16") == 0
+    assert cli("calibrate --device cpu --dtype bfloat16") == 0
     out, err = cli.out, cli.err
     rows = [line.split() for line in out.splitlines()]
     assert ["4,096", "20.0", "10.0"] in rows and ["16", "400.0"] in rows and "samples" in err
     assert f"profile {home / 'local-fake-9000.yaml'}" in out
-    assert cli("hardware") == 0 and "local-fake-9000" in cli.out
-    what_if = ["roofline", "--model", "llama-250m", "--hardware", "Fake 9000", "--json"]
-    assert cli(*what_if) == 0
-    assert json.loads(cli.out)["rung"] == "calibrated"
-    assert cli(*what_if, "--dtype", "float32") == 2
-    assert "float32" in cli.err
-    times = [case["time"] for case in cli.answer("plan", "bandwidth_bound", "--hardware", "local-fake-9000")["cases"]]
+    assert "local-fake-9000" in cli.output("hardware")
+    assert cli.answer("roofline --model llama-250m --hardware", "Fake 9000")["rung"] == "calibrated"
+    assert "float32" in cli.refusal("roofline --model llama-250m --dtype float32 --hardware", "Fake 9000")
+    times = [case["time"] for case in cli.answer("plan bandwidth_bound --hardware local-fake-9000")["cases"]]
     assert {time["rung"] for time in times if time} == {"calibrated"}
-    assert cli("calibrate", "--dtype", "int3") == 2
-    assert "allowed: bfloat16, float16, float32, float64" in cli.err
-    assert cli("calibrate", "--device", "cpu", "--execution", "graphs") == 2
-    assert "graphs does not work on cpu for bfloat16, float32; use native or eager" in cli.err
-    assert cli("calibrate", "--device", "cpu", "--dtype", "float16", "--execution", "native") == 2
-    assert "use eager" in cli.err
-    assert cli("hardware", "local-fake-9000") == 0
-    out = cli.out
+    assert "allowed: bfloat16, float16, float32, float64" in cli.refusal("calibrate --dtype int3")
+    assert "graphs does not work on cpu for bfloat16, float32; use native or eager" in cli.refusal(
+        "calibrate --device cpu --execution graphs"
+    )
+    assert "use eager" in cli.refusal("calibrate --device cpu --dtype float16 --execution native")
+    out = cli.output("hardware local-fake-9000")
     assert "no published profile describes" in out and ["4,096", "20.0", "10.0"] in [line.split() for line in out.splitlines()]
     target = tmp_path / "own.yaml"
-    assert cli.answer("calibrate", "--device", "cpu", "--dtype", "float32", "--output", str(target))["measured"][
-        "matrix_flops_per_s"
-    ].keys() == {"float32"}
+    assert cli.answer(f"calibrate --device cpu --dtype float32 --output {target}")["measured"]["matrix_flops_per_s"].keys() == {
+        "float32"
+    }
     assert set(load_profile(str(target)).measured.matrix_flops_per_s) == {"float32"}  # type: ignore[union-attr]
 
 
@@ -114,19 +103,17 @@ def test_ceilings_beside_other_programs_are_taken_again_and_not_kept(
     """Loaded once: measured twice and kept. Loaded twice: refused, or kept where the user names the file."""
     loads = ["busy", None, "busy", "busy", "busy", "busy"]
     monkeypatch.setattr(calibrate, "OtherLoad", lambda: SimpleNamespace(words=loads.pop(0)))
-    command = ["calibrate", "--device", "cpu", "--dtype", "bfloat16"]
-    assert cli(*command) == 0 and len(loads) == 4
+    command = "calibrate --device cpu --dtype bfloat16"
+    assert cli(command) == 0 and len(loads) == 4
     assert "warning: busy; the ceilings are measured again" in cli.err
     (kept,) = home.iterdir()
     kept.unlink()
-    assert cli(*command) == 2 and not list(home.iterdir())
+    assert cli(command) == 2 and not list(home.iterdir())
     assert "busy: nothing was kept" in cli.err
-    assert cli(*command, "--output", str(tmp_path / "own.yaml")) == 0 and (tmp_path / "own.yaml").is_file()
+    assert cli(f"{command} --output {tmp_path}/own.yaml") == 0 and (tmp_path / "own.yaml").is_file()
 
 
-def test_run_calibrates_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, measured_times: list[Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_calibrates_once(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, measured_times: list[Any]) -> None:
     """The first `sbd run --calibrate` measures the part's device, dtypes and threads; the second finds the profile.
 
     In one process, that is: a run in several is calibrated by the process that begins it.
@@ -140,28 +127,23 @@ def test_run_calibrates_once(
     scenario = load_scenario(alone)
     assert local_machine._profile(scenario)[0] is None
     for _ in range(2):
-        assert sbd(monkeypatch, "run", str(alone), "--calibrate", "--no-report") == 0
+        assert cli(f"run {alone} --calibrate --no-report") == 0 and cli.out == f"record  {tmp_path}\n"
     dtypes = {part.dtype for part in scenario.parts}
     assert [(device, set(found)) for device, found, _ in measured_times] == [("cpu", dtypes)]
-    assert capsys.readouterr().out == f"record  {tmp_path}\n" * 2
     hardware, reason = local_machine._profile(scenario)
     assert reason is None and hardware["name"] == "local-fake-9000"
 
 
-def test_predictions_calibrate_where_asked(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], measured_times: list[Any]
-) -> None:
+def test_predictions_calibrate_where_asked(cli: Cli, monkeypatch: pytest.MonkeyPatch, measured_times: list[Any]) -> None:
     """roofline measures what it needs; a dtype that is missing is measured together with those that are there already."""
     monkeypatch.setattr(loading, "device_here", lambda: "cpu")
-    what_if = ["roofline", "--model", "llama-250m", "--calibrate", "--json"]
-    assert sbd(monkeypatch, *what_if) == 0
-    assert json.loads(capsys.readouterr().out)["hardware"] == "local-fake-9000"
-    assert sbd(monkeypatch, *what_if) == 0 and measured_times == [("cpu", ["bfloat16"], None)]
-    assert sbd(monkeypatch, *what_if, "--dtype", "float32") == 0
+    what_if = "roofline --model llama-250m --calibrate --json"
+    assert cli(what_if) == 0 and json.loads(cli.out)["hardware"] == "local-fake-9000"
+    assert cli(what_if) == 0 and measured_times == [("cpu", ["bfloat16"], None)]
+    assert cli(f"{what_if} --dtype float32") == 0
     assert measured_times[1:] == [("cpu", ["bfloat16", "float32"], None)]
-    assert sbd(monkeypatch, "plan", "quickstart", "--calibrate") == 0 and len(measured_times) == 2
-    assert sbd(monkeypatch, *what_if, "--hardware", "h100-sxm") == 2
-    assert "give one" in capsys.readouterr().err
+    assert cli("plan quickstart --calibrate") == 0 and len(measured_times) == 2
+    assert "give one" in cli.refusal(f"{what_if} --hardware h100-sxm")
 
 
 def test_an_unknown_gpu_is_refused_with_the_list_until_it_is_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,9 +52,8 @@ def scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_ntp_is_held_against_what_is_installed_and_the_result_is_kept(cli: Cli, scenario: Path, tmp_path: Path) -> None:
     """The tokens of that server are not NTP's, which voids nothing; the next run of the part is told its figure."""
-    assert cli("run", str(scenario), "--engines", "--out", str(tmp_path / "first")) == 0
-    said = cli.out
-    assert "the best engine here (" in said and "of the best NTP" in said, said
+    assert cli(f"run {scenario} --engines --out {tmp_path}/first") == 0
+    assert "the best engine here (" in cli.out and "of the best NTP" in cli.out, cli.out
     held = read_run(tmp_path / "first")
     of_it = [one for one in held.samples if one.case_id.endswith("engine-vllm") and not one.warmup]
     assert len(of_it) == 2 and all(one.decode_s and one.rows[0].output_tokens == 8 for one in of_it)
@@ -62,7 +61,7 @@ def test_ntp_is_held_against_what_is_installed_and_the_result_is_kept(cli: Cli, 
     assert outcome.case_id.endswith("engine-llama_cpp") and "set SBD_LLAMA_SERVER" in outcome.reason
     [event] = held.events("beside", "one")
     assert event["servers"]["vllm"]["version"] == "0-protocol-only"
-    assert cli("run", str(scenario), "--no-report", "--out", str(tmp_path / "second")) == 0
+    assert cli(f"run {scenario} --no-report --out {tmp_path}/second") == 0
     [remark] = read_run(tmp_path / "second").events("remark", "one")
     assert remark["remark"].startswith(f"on {datetime.now(UTC):%Y-%m-%d} NTP was ")
     assert "this run asked none" in remark["remark"]

@@ -21,8 +21,7 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_list_has_one_line_a_device(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every device once, sorted, within 100 columns; ridge worked by hand, the weaker grade, and ? for what is not known."""
     monkeypatch.setenv("COLUMNS", "100")
-    assert cli("hardware") == 0
-    lines = cli.out.splitlines()
+    lines = cli.output("hardware").splitlines()
     rows = {line.split()[0]: line.split()[1:] for line in lines[1 : 1 + len(known_profiles())]}
     assert list(rows) == sorted(known_profiles())
     assert max(map(len, lines[: 1 + len(rows)])) <= 100
@@ -37,8 +36,7 @@ def test_the_list_has_one_line_a_device(cli: Cli, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("name", sorted(known_profiles()))
 def test_every_figure_is_shown_with_its_source(cli: Cli, name: str) -> None:
     """Each figure's line has its source or reason, each other source a line of its own; nothing of the file is left out."""
-    assert cli("hardware", name) == 0
-    out = cli.out
+    out = cli.output(f"hardware {name}")
     profile = known_profiles()[name]
     figures = [figure for _, _, _, figure in figures_of(profile)]
     lines = out.splitlines()
@@ -55,7 +53,7 @@ def test_every_figure_is_shown_with_its_source(cli: Cli, name: str) -> None:
 @pytest.mark.usefixtures("wide")
 def test_values_are_shown_as_published(cli: Cli) -> None:
     """In the units of a datasheet, with those of other sources below; a measured rate is called measured."""
-    assert cli("hardware", "h200-sxm") == 0
+    assert cli("hardware h200-sxm") == 0
     words = [line.split() for line in cli.out.splitlines()]
     starts = [line[:5] for line in words]
     assert ["peak", "bfloat16", "989.4", "TFLOP/s", "V"] in starts
@@ -75,14 +73,14 @@ def test_json_holds_the_whole_profile(cli: Cli) -> None:
         assert HardwareProfile.model_validate(found) == known_profiles()[name]
         peak, bandwidth = found["peak_flops_per_s"]["bfloat16"]["value"], found["bandwidth_bytes_per_s"]["value"]
         assert ridge == pytest.approx(peak / bandwidth) if peak and bandwidth else ridge is None
-    assert list(cli.answer("hardware", "l4")["hardware"]) == ["l4"]
+    assert list(cli.answer("hardware l4")["hardware"]) == ["l4"]
 
 
 def test_a_file_of_ones_own_is_shown_and_an_unknown_name_is_a_message(cli: Cli, tmp_path: Path) -> None:
     """A path stands for a name; a mistake leaves stdout empty and ends with exit code 2."""
     own = tmp_path / "own.yaml"
     own.write_text((data_dir("hardware_profiles") / "l4.yaml").read_text(encoding="utf-8").replace("name: l4", "name: mine"))
-    assert cli("hardware", str(own)) == 0 and cli.out.startswith("mine (gpu)")
+    assert cli(f"hardware {own}") == 0 and cli.out.startswith("mine (gpu)")
     own.write_text(own.read_text().replace("value: 300e+9", "value: 300"))
     for mistake, message in ((str(own), "bandwidth_bytes_per_s: got 300 bytes/s"), ("h100", "did you mean h100-nvl")):
         assert cli("hardware", mistake) == 2

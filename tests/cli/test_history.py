@@ -38,22 +38,21 @@ def put(database: Path, values: list[float]) -> None:
 @pytest.mark.usefixtures("database")
 def test_a_run_is_added_listed_and_shown(cli: Cli) -> None:
     """The second time nothing changes; what the user says of the commit is kept."""
-    arguments = [str(RECORDS / "v6"), "--branch", "main", "--commit", "c0ffee", "--committed-at", "2026-11-20T12:00:00+02:00"]
-    said = [*cli.output("history", "add", *arguments).splitlines(), *cli.output("history", "add", *arguments).splitlines()]
+    arguments = f"{RECORDS}/v6 --branch main --commit c0ffee --committed-at 2026-11-20T12:00:00+02:00"
+    said = [*cli.output(f"history add {arguments}").splitlines(), *cli.output(f"history add {arguments}").splitlines()]
     assert [line.split()[0] for line in said] == ["added", "history", "unchanged", "history"]
-    assert cli("history", "list") == 0
+    assert cli("history list") == 0
     assert f"{RUN_ID[:10]}  2026-11-21 22:11:57  quickstart" in cli.out
-    (listed,) = cli.answer("history", "list", "--branch", "main")
+    (listed,) = cli.answer("history list --branch main")
     assert listed["revision"] == {
         "commit": "c0ffee",
         "has_changes": None,
         "branch": "main",
         "committed_at": "2026-11-20T10:00:00+00:00",
     }
-    assert cli("history", "show", RUN_ID[:6]) == 0
-    shown = cli.out
+    shown = cli.output("history show", RUN_ID[:6])
     assert RUN_ID in shown and "time_per_token_s" in shown and str(RECORDS / "v6") in shown
-    assert cli.answer("history", "show", RUN_ID)["version"] == 1
+    assert cli.answer(f"history show {RUN_ID}")["version"] == 1
 
 
 def test_figures_of_older_formulas_are_derived_again(cli: Cli, database: Path, tmp_path: Path) -> None:
@@ -62,7 +61,7 @@ def test_figures_of_older_formulas_are_derived_again(cli: Cli, database: Path, t
     shutil.copytree(RECORDS / "v6", run)
     shutil.copytree(run, lost)
     (lost / "run.json").write_text((run / "run.json").read_text().replace(RUN_ID, "0" * 32))
-    assert cli("history", "add", str(run / "run.json"), str(lost), "--branch", "main") == 0
+    assert cli(f"history add --branch main {run}/run.json {lost}") == 0
     with History(str(database)) as history:
         before = {Path(one.path).name: history.record(one.run_id) for one in history.records(Wanted())}
     database.unlink()
@@ -71,8 +70,7 @@ def test_figures_of_older_formulas_are_derived_again(cli: Cli, database: Path, t
             wrong = tuple(replace(figure, value=-1.0) for figure in one.figures)
             history.add(replace(one, comparison_version=COMPARISON_VERSION - 1, figures=wrong))
     shutil.rmtree(lost)
-    assert cli("history", "rebuild") == 0
-    said = cli.out
+    said = cli.output("history rebuild")
     assert sorted(line.split()[0] for line in said.splitlines()) == ["gone", "history", "replaced"]
     assert "2 of 2 runs" in said
     with History(str(database)) as history:
@@ -84,41 +82,14 @@ def test_a_trend_is_printed_written_and_alarms(cli: Cli, database: Path, tmp_pat
     """The commits are named; exit code 1 only where an alarm is asked for and the change for the worse is that new."""
     put(database, [3.0] * 12 + [2.7] * 6)
     page = tmp_path / "trend.html"
-    assert cli("history", "trend", "--html", str(page)) == 0
-    said = cli.out
+    said = cli.output(f"history trend --html {page}")
     assert f"after {commit(11)[:10]} and by {commit(12)[:10]}" in said and "1 change in 1 series of 18 runs" in said
     assert page.read_text().startswith("<!doctype html>")
-    assert cli("history", "trend", "--alarm", "6") == 1
-    assert cli("history", "trend", "--alarm", "5") == 0
-    assert cli("history", "trend", "--alarm", "6", "--min-change-pct", "11") == 0
-    assert len(cli.answer("history", "trend")["series"]) == 1
-    assert cli("history", "trend", "--branch", "no-such") == 0
-    assert "no run is kept that was asked for" in cli.out
-
-
-@pytest.mark.usefixtures("database")
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["trend", "--metric", "speed"], "--metric speed: is not followed; known are"),
-        (["trend", "--db", "mysql://h/d"], "mysql is not supported; allowed are"),
-        (["show", "ff"], "`sbd history list` shows them"),
-        (["add", str(RECORDS / "v6"), "--committed-at", "yesterday"], "give one such as"),
-        (["trend", "--last", "0"], "--last"),
-    ],
-)
-def test_mistakes(cli: Cli, arguments: list[str], words: str) -> None:
-    """Exit code 2, what was given and what is allowed, no traceback."""
-    assert cli("history", *arguments) == 2
-    out, err = cli.out, cli.err
-    assert words in err and "Traceback" not in err and out == ""
-
-
-@pytest.mark.usefixtures("database")
-def test_a_folder_without_a_run_is_a_record_error(cli: Cli, tmp_path: Path) -> None:
-    """As for every other command that reads a run."""
-    assert cli("history", "add", str(tmp_path)) == 5
-    assert str(tmp_path) in cli.err
+    assert cli("history trend --alarm 6") == 1
+    assert cli("history trend --alarm 5") == 0
+    assert cli("history trend --alarm 6 --min-change-pct 11") == 0
+    assert len(cli.answer("history trend")["series"]) == 1
+    assert "no run is kept that was asked for" in cli.output("history trend --branch no-such")
 
 
 def test_git_is_asked_when_a_commit_was_made_and_on_which_branch(tmp_path: Path) -> None:

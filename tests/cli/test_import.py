@@ -30,25 +30,30 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     return Cli(monkeypatch, capsys)
 
 
+def judged(cli: Cli, claim: str, code: int) -> Any:
+    """The answer to a claim on the run."""
+    assert cli("verify run --json --claim", claim) == code
+    (one,) = json.loads(cli.out)["judgements"]
+    return one
+
+
 def test_a_pair_is_judged_by_the_clock(cli: Cli, tmp_path: Path) -> None:
     """Twice as fast by construction: claims below are confirmed, above refuted, of passes void; the limits stand beside."""
-    assert cli("import", *a_pair(tmp_path), "--out", "run", "--model", "llama-3.1-8b", "--machine", "one GPU") == 0
+    assert cli("import --out run --model llama-3.1-8b --machine", "one GPU", *a_pair(tmp_path)) == 0
     run = read_run(tmp_path / "run")
     assert run.header.record_version == RECORD_VERSION and len(run.samples) == 60
     assert run.header.imported.pairing == "order" and run.header.cases[0].model is not None
-    assert cli("verify", "run", "--claim", "wall_speedup >= 1.8", "--json") == CONFIRMED
-    told = json.loads(cli.out)
-    assert told["records"] == ["sealed, not signed"] and told["judgements"][0]["sizes"] == {"prompts": 10, "processes": 3}
-    assert all(words in told["judgements"][0]["reason"] for words in ("paired by order", "vllm bench serve", "at a time"))
-    assert cli("verify", "run", "--claim", "wall_speedup >= 2.2 at arm='server fast'") == REFUTED
-    assert cli("verify", "run", "--claim", "request_speedup >= 1.2") == CONFIRMED
-    for claim in ("nfe_speedup >= 1.1", "wall_over_nfe >= 0.5", "identical_to_ntp >= 0.9", "lossless"):
-        assert cli("verify", "run", "--claim", claim) == VOID, claim
-    assert cli("verify", "run", "--claim", "nfe_speedup >= 1.1", "--json") == VOID
-    (judged,) = json.loads(cli.out)["judgements"]
-    assert "counts drafts over all requests" in judged["reason"] and "docs/servers.md" in judged["remedy"]
-    assert cli("verify", "run", "--claim", "wall_speedup >= 1.5 within 1 point") == VOID
-    assert cli("verify", "run") == REFUTED  # the claim kept by default: 3x by the clock
+    one = judged(cli, "wall_speedup >= 1.8", CONFIRMED)
+    assert json.loads(cli.out)["records"] == ["sealed, not signed"] and one["sizes"] == {"prompts": 10, "processes": 3}
+    assert all(words in one["reason"] for words in ("paired by order", "vllm bench serve", "at a time"))
+    assert cli("verify run --claim", "wall_speedup >= 2.2 at arm='server fast'") == REFUTED
+    assert cli("verify run --claim", "request_speedup >= 1.2") == CONFIRMED
+    for claim in ("wall_over_nfe >= 0.5", "identical_to_ntp >= 0.9", "lossless"):
+        assert cli("verify run --claim", claim) == VOID, claim
+    one = judged(cli, "nfe_speedup >= 1.1", VOID)
+    assert "counts drafts over all requests" in one["reason"] and "docs/servers.md" in one["remedy"]
+    assert cli("verify run --claim", "wall_speedup >= 1.5 within 1 point") == VOID
+    assert cli("verify run") == REFUTED  # the claim kept by default: 3x by the clock
 
 
 def test_real_files_of_a_server_with_and_without_speculation(cli: Cli, tmp_path: Path) -> None:
@@ -57,8 +62,7 @@ def test_real_files_of_a_server_with_and_without_speculation(cli: Cli, tmp_path:
     results = {kind: [json.loads(file.read_text(encoding="utf-8")) for file in found] for kind, found in files.items()}
     arguments = [text for file in files["plain"] for text in ("--ntp", str(file))]
     arguments += [text for file in files["ngram"] for text in ("--arm", f"ngram={file}")]
-    assert cli("import", *arguments, "--out", "run") == 0
-    assert cli("verify", "run", "--claim", "wall_speedup >= 1", "--json") == CONFIRMED
+    assert cli("import --out run", *arguments) == 0
     logs = {
         kind: [
             log((whole - first) / (tokens - 1))
@@ -67,46 +71,45 @@ def test_real_files_of_a_server_with_and_without_speculation(cli: Cli, tmp_path:
         ]
         for kind, found in results.items()
     }
-    (judged,) = json.loads(cli.out)["judgements"]
-    assert judged["value"]["value"] == pytest.approx(exp(fmean(logs["plain"]) - fmean(logs["ngram"])))
-    assert judged["value"]["low"] > 1 and judged["sizes"] == {"prompts": 12, "processes": 3}
+    one = judged(cli, "wall_speedup >= 1", CONFIRMED)
+    assert one["value"]["value"] == pytest.approx(exp(fmean(logs["plain"]) - fmean(logs["ngram"])))
+    assert one["value"]["low"] > 1 and one["sizes"] == {"prompts": 12, "processes": 3}
 
 
 def test_without_pairs_whole_files_are_compared(cli: Cli, tmp_path: Path) -> None:
     """Prompts of one length show nothing of who belongs to whom; the interval is then over files alone."""
-    assert cli("import", *a_pair(tmp_path, lengths=[64] * 10), "--out", "run") == 0
+    assert cli("import --out run", *a_pair(tmp_path, lengths=[64] * 10)) == 0
     assert read_run(tmp_path / "run").header.imported.pairing is None  # type: ignore[union-attr]
-    assert cli("verify", "run", "--claim", "wall_speedup >= 1.8", "--json") == CONFIRMED
-    (judged,) = json.loads(cli.out)["judgements"]
-    assert "unpaired" in judged["reason"] and "3 processes beside 3" in judged["value"]["method"]
-    assert judged["value"]["low"] < 2 < judged["value"]["high"] and judged["sizes"]["processes"] == 3
+    one = judged(cli, "wall_speedup >= 1.8", CONFIRMED)
+    assert "unpaired" in one["reason"] and "3 processes beside 3" in one["value"]["method"]
+    assert one["value"]["low"] < 2 < one["value"]["high"] and one["sizes"]["processes"] == 3
 
 
 @pytest.mark.parametrize("lengths", [LENGTHS, (64,) * 10])
 def test_two_files_a_side_decide_nothing(lengths: tuple[int, ...], cli: Cli, tmp_path: Path) -> None:
     """As everywhere: a claim about time takes three processes."""
-    assert cli("import", *a_pair(tmp_path, files=2, lengths=lengths), "--out", "run") == 0
-    assert cli("verify", "run", "--claim", "wall_speedup >= 1.5") == OPEN
+    assert cli("import --out run", *a_pair(tmp_path, files=2, lengths=lengths)) == 0
+    assert cli("verify run --claim", "wall_speedup >= 1.5") == OPEN
     assert "import files of 3 runs" in cli.out.replace("\n", " ")
 
 
 def test_one_arm_has_figures_and_no_speedup(cli: Cli, tmp_path: Path) -> None:
     """A file alone is shown, and kept where a place is given."""
-    file = str(written(tmp_path, "a.json", vllm_result()))
-    assert cli("import", file) == 0
+    written(tmp_path, "a.json", vllm_result())
+    assert cli("import a.json") == 0
     assert "none" not in cli.out.splitlines()[1] and not (tmp_path / "reports").exists()
-    told = cli.answer("import", file)
+    told = cli.answer("import a.json")
     assert told["run_id"] is None and told["files"][0]["figures"]["median_request_s"] > 0
-    assert cli("import", file, "--out", "run") == 0
-    assert cli("verify", "run") == VOID and "no NTP arm" in cli.out
+    assert cli("import --out run a.json") == 0
+    assert cli("verify run") == VOID and "no NTP arm" in cli.out
 
 
 def test_a_contradiction_is_void_by_name(cli: Cli, tmp_path: Path) -> None:
     """The tool's own median is another than its requests have."""
     other = written(tmp_path, "other.json", vllm_result(seed=77) | {"median_tpot_ms": 5.0})
     pair = [str(other) if text.endswith("plain1.json") else text for text in a_pair(tmp_path)]
-    assert cli("import", *pair, "--out", "run") == 0
-    assert cli("verify", "run", "--claim", "wall_speedup >= 1.5") == VOID
+    assert cli("import --out run", *pair) == 0
+    assert cli("verify run --claim", "wall_speedup >= 1.5") == VOID
     assert "the median_time_per_token_s that the tool printed" in cli.out and "other.json" in cli.out
 
 
@@ -114,28 +117,27 @@ def test_failed_requests_are_said(cli: Cli, tmp_path: Path) -> None:
     """NTP's request to the same prompt in the same process has no pair, and the verdict says how many failed."""
     lossy = written(tmp_path, "lossy.json", vllm_result(0.01, seed=5, failed=(0, 4)))
     pair = [f"fast={lossy}" if text.endswith("fast1.json") else text for text in a_pair(tmp_path)]
-    assert cli("import", *pair, "--out", "run") == 0
-    assert cli("verify", "run", "--claim", "wall_speedup >= 1.5", "--json") == CONFIRMED
-    assert "2 of 60 requests failed" in json.loads(cli.out)["judgements"][0]["reason"]
-    assert cli("verify", "run", "--claim", "wall_speedup >= 3") == REFUTED
+    assert cli("import --out run", *pair) == 0
+    assert "2 of 60 requests failed" in judged(cli, "wall_speedup >= 1.5", CONFIRMED)["reason"]
+    assert cli("verify run --claim", "wall_speedup >= 3") == REFUTED
 
 
 def test_the_gate_judges_times_alone(cli: Cli, tmp_path: Path) -> None:
     """Alike runs pass, a slower one regresses, and two machines that nobody named are not one."""
     for first, (name, speedup) in enumerate((("base", 2.0), ("same", 2.0), ("slow", 1.0))):
         files = a_pair(tmp_path / name, files=4, speedup=speedup, first=10 * first)
-        assert cli("import", *files, "--out", f"run-{name}", "--machine", "one GPU") == 0
-    assert cli("gate", "run-base", "run-same", "--margin", "0.2") == CONFIRMED and "judged by times alone" in cli.out
-    assert cli("gate", "run-base", "run-slow", "--margin", "0.2") == REFUTED
-    assert cli("compare", "run-base", "run-same") == 0
+        assert cli(f"import --out run-{name} --machine", "one GPU", *files) == 0
+    assert cli("gate run-base run-same --margin 0.2") == CONFIRMED and "judged by times alone" in cli.out
+    assert cli("gate run-base run-slow --margin 0.2") == REFUTED
+    assert cli("compare run-base run-same") == 0
     assert cli("import", *a_pair(tmp_path / "new"), "--out", "unnamed") == 0
-    assert cli("gate", "run-base", "unnamed") == MISTAKE and "hardware.machine" in cli.err
+    assert cli("gate run-base unnamed") == MISTAKE and "hardware.machine" in cli.err
 
 
 def test_a_history_keeps_its_figures(cli: Cli, tmp_path: Path) -> None:
     """Under the machine that was named; what is unknown has its reason."""
-    assert cli("import", *a_pair(tmp_path), "--out", "run", "--machine", "one GPU") == 0
-    assert cli("history", "add", "run", "--db", "h.sqlite") == 0
+    assert cli("import --out run --machine", "one GPU", *a_pair(tmp_path)) == 0
+    assert cli("history add run --db h.sqlite") == 0
     with History("h.sqlite") as history:
         found = history.record(read_run(tmp_path / "run").header.run_id)
     figures = {(one.arm, one.metric): one for one in found.figures}
@@ -149,7 +151,7 @@ def test_the_page_says_what_limits_it_and_escapes_the_files_words(cli: Cli, tmp_
     hostile = "<script>alert(1)</script>"
     others: dict[str, Any] = {"model_id": f"model {hostile}", "texts": [hostile] * len(LENGTHS)}
     assert cli("import", *a_pair(tmp_path / "a&<b>", **others), "--out", "run", "--machine", f"GPU {hostile}") == 0
-    assert cli("report", "run") == 0
+    assert cli("report run") == 0
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert hostile not in page and "model &lt;script&gt;alert(1)" in page
     said = words(page)
@@ -163,25 +165,24 @@ def test_the_page_says_what_limits_it_and_escapes_the_files_words(cli: Cli, tmp_
 
 def test_alike_files_are_asked_for(cli: Cli, tmp_path: Path) -> None:
     """Of one tool, one load, each once, and as many of every arm."""
-    plain, fast = (str(written(tmp_path, f"{seed}.json", vllm_result(seed=seed))) for seed in (1, 2))
-    busy = str(written(tmp_path, "busy.json", vllm_result(seed=3, max_concurrency=8)))
+    for seed in range(3):
+        written(tmp_path, f"{seed}.json", vllm_result(seed=seed))
+    written(tmp_path, "busy.json", vllm_result(seed=3, max_concurrency=8))
     for arguments, said in (
-        (("--ntp", plain, "--arm", f"fast={busy}"), "most requests at once differs"),
-        (("--ntp", plain, "--arm", f"fast={plain}"), "are the same file"),
-        (("--ntp", plain, "--ntp", fast, "--arm", f"fast={busy}"), "requests at once differs"),
-        ((plain, "--ntp", fast), "belongs to no arm"),
-        ((), "no file is given"),
-        (("--arm", "fast"), "write NAME=FILE"),
-        (("--arm", f"a b={plain}"), "a name has letters"),
-        ((plain, "--format", "x"), "there is no such format"),
-        ((plain, "--model", "nothing"), "unknown model"),
-        ((plain, "--machine", ""), "--machine"),
-        ((plain, "--format", "guidellm"), "benchmarks: the key is required"),
+        ("--ntp 0.json --arm fast=busy.json", "most requests at once differs"),
+        ("--ntp 0.json --arm fast=0.json", "are the same file"),
+        ("--ntp 0.json --ntp 1.json --arm fast=busy.json", "requests at once differs"),
+        ("--ntp 0.json --ntp 1.json --arm fast=2.json", "different numbers of files"),
+        ("0.json --ntp 1.json", "belongs to no arm"),
+        ("", "no file is given"),
+        ("--arm fast", "write NAME=FILE"),
+        ("--arm a,b=0.json", "a name has letters"),
+        ("0.json --format x", "there is no such format"),
+        ("0.json --model nothing", "unknown model"),
+        ("0.json --machine=", "--machine"),
+        ("0.json --format guidellm", "benchmarks: the key is required"),
     ):
-        assert cli("import", *arguments) == MISTAKE and said in cli.err, arguments
-    third = str(written(tmp_path, "third.json", vllm_result(seed=4)))
-    assert cli("import", "--ntp", plain, "--ntp", fast, "--arm", f"fast={third}") == MISTAKE
-    assert "different numbers of files" in cli.err
+        assert cli(f"import {arguments}") == MISTAKE and said in cli.err, arguments
 
 
 def test_the_disk_is_waited_for_once(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,23 +194,16 @@ def test_the_disk_is_waited_for_once(cli: Cli, tmp_path: Path, monkeypatch: pyte
     assert 0 < len(waits) < len(LENGTHS)
 
 
-def test_a_record_is_never_written_over(cli: Cli, tmp_path: Path) -> None:
-    """The place holds a run already."""
-    file = str(written(tmp_path, "a.json", vllm_result()))
-    assert cli("import", file, "--out", "run") == 0
-    assert cli("import", file, "--out", "run") == MISTAKE and "holds a run already" in cli.err
-
-
 def test_a_run_of_our_own_may_lack_nothing(cli: Cli, tmp_path: Path) -> None:
     """Only an imported record has samples without ids or passes; its header says why."""
-    assert cli("import", *a_pair(tmp_path), "--out", "run") == 0
+    assert cli("import --out run", *a_pair(tmp_path)) == 0
     header = tmp_path / "run" / "run.json"
     text = header.read_text(encoding="utf-8")
     header.write_text(re.sub(r'"passes": "[^"]*",\s*', "", text, count=1), encoding="utf-8")
-    assert cli("verify", "run") != CONFIRMED and "lacks passes" in cli.err
+    assert cli("verify run") != CONFIRMED and "lacks passes" in cli.err
 
 
 def test_the_help_says_how(cli: Cli) -> None:
     """Every tool is named."""
-    assert cli("import", "--help") == 0
+    assert cli("import --help") == 0
     assert all(tool in cli.out for tool in ("AIPerf", "GuideLLM", "SGLang", "vllm bench serve"))

@@ -21,6 +21,7 @@ from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish,
 from harness.errors import StorageError, UserError
 from harness.reporting.exports.formats import FORMATS, export
 from tests.helpers import synthetic_judgements as synthetic
+from tests.helpers.begun_runs import full_disk
 from tests.helpers.synthetic_judgements import answer, of
 
 REFUTED = of(
@@ -30,7 +31,7 @@ REFUTED = of(
 )
 
 
-def judge(judgements: Judgements, *arguments: str) -> tuple[Any, bool]:
+def judge(judgements: Judgements, line: str = "") -> tuple[Any, bool]:
     """A command that ends as verify and gate do, and whether it came to measure."""
     app, started = typer.Typer(), []
 
@@ -39,7 +40,7 @@ def judge(judgements: Judgements, *arguments: str) -> tuple[Any, bool]:
         started.append(True)
         finish(judgements, as_json, inconclusive, to)
 
-    return CliRunner().invoke(app, list(arguments)), bool(started)
+    return CliRunner().invoke(app, line.split()), bool(started)
 
 
 def lines(result: Any) -> list[str]:
@@ -82,7 +83,7 @@ def test_the_table_takes_any_text(found: Judgements) -> None:
 @pytest.mark.parametrize("policy", ["report", "pass", "fail"])
 def test_exit_codes(state: State, policy: str) -> None:
     """As the judgements ask for, and the table says the same; only an inconclusive one can be turned."""
-    result, _ = judge(of(answer(state)), "--inconclusive", policy)
+    result, _ = judge(of(answer(state)), f"--inconclusive {policy}")
     turned = {"report": 3, "pass": 0, "fail": 1}[policy]
     assert result.exit_code == {"met": 0, "missed": 1, "void": 4, "inconclusive": turned}[state]
     assert f"exit code {result.exit_code})" in lines(result)[-1]
@@ -91,8 +92,7 @@ def test_exit_codes(state: State, policy: str) -> None:
 def test_files_are_written_although_the_verdict_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every format in its file, the table still on stdout, and the job's summary untouched unless it is named."""
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
-    arguments = [argument for name in FORMATS for argument in ("--to", f"{name}={tmp_path / name}")]
-    result, _ = judge(REFUTED, *arguments)
+    result, _ = judge(REFUTED, " ".join(f"--to {name}={tmp_path}/{name}" for name in FORMATS))
     assert result.exit_code == 1 and lines(result)[-1].startswith("verdict: refuted")
     assert {file.name: file.read_text(encoding="utf-8") for file in tmp_path.iterdir()} == {
         name: export(REFUTED, name) for name in FORMATS
@@ -101,32 +101,32 @@ def test_files_are_written_although_the_verdict_fails(tmp_path: Path, monkeypatc
 
 def test_standard_output_takes_one_format() -> None:
     """Alone, so that it can be piped; but annotations stand below the table, where the runner finds them."""
-    assert judge(REFUTED, "--to", "markdown=-")[0].stdout == export(REFUTED, "markdown")
+    assert judge(REFUTED, "--to markdown=-")[0].stdout == export(REFUTED, "markdown")
     assert json.loads(judge(REFUTED, "--json")[0].stdout) == json.loads(export(REFUTED, "json"))
-    both = judge(REFUTED, "--to", "github=-")[0].stdout
+    both = judge(REFUTED, "--to github=-")[0].stdout
     assert both == table(REFUTED, 1) + "\n" + export(REFUTED, "github")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("line", "words"),
     [
-        (["--to", "sarif=x"], ["'sarif'", *FORMATS]),
-        (["--to", "junit"], ["junit=FILE", "junit=-"]),
-        (["--to", "junit="], ["junit=FILE"]),
-        (["--to", "junit=no/such/report.xml"], ["mkdir -p", "no/such"]),
-        (["--to", "junit=."], ["is a folder"]),
-        (["--to", "junit=a", "--to", "markdown=./a"], ["given twice"]),
-        (["--to", "json=-", "--to", "markdown=-"], ["standard output"]),
-        (["--json", "--to", "github=-"], ["standard output"]),
-        (["--to", "github=-", "--json"], ["standard output"]),
+        ("--to sarif=x", ["'sarif'", *FORMATS]),
+        ("--to junit", ["junit=FILE", "junit=-"]),
+        ("--to junit=", ["junit=FILE"]),
+        ("--to junit=no/such/report.xml", ["mkdir -p", "no/such"]),
+        ("--to junit=.", ["is a folder"]),
+        ("--to junit=a --to markdown=./a", ["given twice"]),
+        ("--to json=- --to markdown=-", ["standard output"]),
+        ("--json --to github=-", ["standard output"]),
+        ("--to github=- --json", ["standard output"]),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_the_measurement(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, words: list[str]
 ) -> None:
     """The mistake is said before an hour of measuring, with what is allowed, and nothing is left behind."""
     monkeypatch.chdir(tmp_path)
-    result, started = judge(REFUTED, *arguments)
+    result, started = judge(REFUTED, line)
     assert isinstance(result.exception, UserError) and not started and not list(tmp_path.iterdir())
     assert all(word in str(result.exception) for word in words), result.exception
 
@@ -134,13 +134,13 @@ def test_what_cannot_be_written_is_refused_before_the_measurement(
 def test_a_file_without_permission_is_refused_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As root nothing is forbidden, so the answer of the system is put in its mouth."""
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    result, started = judge(REFUTED, "--to", f"junit={tmp_path / 'a.xml'}")
+    result, started = judge(REFUTED, f"--to junit={tmp_path}/a.xml")
     assert isinstance(result.exception, UserError) and "permissions" in str(result.exception) and not started
 
 
 def test_a_full_disk_costs_one_file_and_no_verdict(tmp_path: Path) -> None:
     """The table is printed, the other files are there, and the error names the file; no regression is claimed (exit code 5)."""
-    result, _ = judge(REFUTED, "--to", "markdown=/dev/full", "--to", f"junit={tmp_path / 'a.xml'}")
+    result, _ = judge(REFUTED, f"--to markdown=/dev/full --to junit={tmp_path}/a.xml")
     assert isinstance(result.exception, StorageError) and result.exception.exit_code == 5
     assert "/dev/full" in str(result.exception) and "No space left" in str(result.exception)
     assert lines(result)[-1].startswith("verdict: refuted") and (tmp_path / "a.xml").read_text() == export(REFUTED, "junit")
@@ -150,12 +150,8 @@ def test_an_old_file_stays_whole_until_the_new_one_is(tmp_path: Path, monkeypatc
     """A write that fails half way leaves what was there."""
     file = tmp_path / "a.xml"
     file.write_text("of yesterday")
-
-    def fail(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", fail)
-    result, _ = judge(REFUTED, "--to", f"junit={file}")
+    monkeypatch.setattr(os, "fsync", full_disk)
+    result, _ = judge(REFUTED, f"--to junit={file}")
     assert isinstance(result.exception, StorageError) and file.read_text() == "of yesterday"
 
 
@@ -163,14 +159,14 @@ def test_links_are_refused_and_pipes_stay_pipes(tmp_path: Path, monkeypatch: pyt
     """A link's file is not touched; a named pipe and a descriptor of the shell get the text, if somebody reads it."""
     (tmp_path / "link").symlink_to("file")
     (tmp_path / "file").write_text("mine")
-    result, _ = judge(REFUTED, "--to", f"junit={tmp_path}/link")
+    result, _ = judge(REFUTED, f"--to junit={tmp_path}/link")
     assert isinstance(result.exception, UserError) and "symbolic link" in str(result.exception)
     os.mkfifo(tmp_path / "pipe")
     read_end, write_end = os.pipe()
     got: list[str] = []
     reader = threading.Thread(target=lambda: got.append((tmp_path / "pipe").read_text()), daemon=True)
     reader.start()
-    judge(REFUTED, "--to", f"bencher={tmp_path}/pipe", "--to", f"github=/dev/fd/{write_end}")
+    judge(REFUTED, f"--to bencher={tmp_path}/pipe --to github=/dev/fd/{write_end}")
     reader.join(timeout=10)
     os.close(write_end)
     with os.fdopen(read_end) as descriptor:
@@ -178,7 +174,7 @@ def test_links_are_refused_and_pipes_stay_pipes(tmp_path: Path, monkeypatch: pyt
     assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == "mine"
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode) and got == [export(REFUTED, "bencher")]
     monkeypatch.setattr("harness.cli.judged.READER_WAITS", 1)
-    result, _ = judge(REFUTED, "--to", f"junit={tmp_path}/pipe")
+    result, _ = judge(REFUTED, f"--to junit={tmp_path}/pipe")
     assert isinstance(result.exception, StorageError)
 
 

@@ -15,15 +15,15 @@ from tests.helpers import synthetic_run as synthetic
 from tests.helpers.command import Cli
 from tests.helpers.two_runs import stored
 
-RUN = synthetic.build(synthetic.Part(jitter=0.05, prompts=4))
+RUN = synthetic.build(jitter=0.05, prompts=4)
 NEEDS_TOOL = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
 
 
 @pytest.fixture
 def run(tmp_path: Path, cli: Cli) -> Path:
     """A run with its page; it lacks the last sample."""
-    folder = stored(RUN.model_copy(update={"samples": RUN.samples[:-1]}), tmp_path / "run")
-    assert cli("report", str(folder)) == 0
+    folder = stored(synthetic.with_samples(RUN, RUN.samples[:-1]), tmp_path / "run")
+    assert cli(f"report {folder}") == 0
     return folder
 
 
@@ -37,7 +37,7 @@ def key(tmp_path: Path) -> str:
 
 def told(folder: Path, cli: Cli) -> dict[str, str]:
     """What verify says of each page."""
-    cli("verify", str(folder), "--json")
+    cli(f"verify --json {folder}")
     _, *pages = json.loads(cli.out)["records"]
     return {name.removeprefix("page "): state for name, _, state in (one.partition(": ") for one in pages)}
 
@@ -50,14 +50,15 @@ def test_a_page_of_an_earlier_state_is_stale_and_not_published(cli: Cli, run: Pa
         store.resume(RUN.header.scenario, RUN.header.scenario_digest)
         store.append(RUN.samples[-1])
     assert told(run, cli) == dict.fromkeys(fits, "not of this record (stale)")
-    assert cli("publish", str(run), str(tmp_path / "kept")) == 2
-    assert "report.html: not of this record (stale); render it again (sbd report" in cli.err
+    assert "report.html: not of this record (stale); render it again (sbd report" in cli.refusal(
+        f"publish {run} {tmp_path}/kept"
+    )
     assert not (tmp_path / "kept").exists()
-    assert cli("report", str(run)) == 0
+    assert cli(f"report {run}") == 0
     page = (run / "report.html").read_bytes()
-    assert told(run, cli) == fits and cli("report", str(run)) == 0
+    assert told(run, cli) == fits and cli(f"report {run}") == 0
     assert (run / "report.html").read_bytes() == page
-    assert cli("publish", str(run), str(tmp_path / "kept")) == 0
+    assert cli(f"publish {run} {tmp_path}/kept") == 0
     assert told(tmp_path / "kept", cli) == fits
 
 
@@ -65,15 +66,14 @@ def test_a_page_of_an_earlier_state_is_stale_and_not_published(cli: Cli, run: Pa
 def test_a_signature_covers_the_pages(cli: Cli, run: Path, key: str, tmp_path: Path) -> None:
     """A changed word is seen, in a copy too; what another signs without the key is not of it."""
     kept, copy = tmp_path / "kept", tmp_path / "copy"
-    assert cli("publish", str(run), str(kept), "--sign", key) == 0
-    assert cli("publish", str(kept), str(copy)) == 0
+    assert cli(f"publish {run} {kept} --sign {key}") == 0
+    assert cli(f"publish {kept} {copy}") == 0
     assert set(told(copy, cli).values()) == {"of this record"}
     assert (copy / "seal.json.sig").read_bytes() == (kept / "seal.json.sig").read_bytes()
     page = (copy / "report.html").read_text("utf-8")
     (copy / "report.html").write_text(page.replace("</main>", "<p>100x</p></main>"), "utf-8")
     assert told(copy, cli) == {"report.html": "changed since it was signed", "report.json": "of this record"}
-    assert cli("publish", str(copy), str(tmp_path / "further")) == 2
-    assert "report.html: changed since it was signed" in cli.err
+    assert "report.html: changed since it was signed" in cli.refusal(f"publish {copy} {tmp_path}/further")
     (copy / "seal.json.sig").unlink()
     assert set(told(copy, cli).values()) == {"of this record (no signature covers it)"}
 
@@ -82,9 +82,9 @@ def test_a_signature_covers_the_pages(cli: Cli, run: Path, key: str, tmp_path: P
 def test_a_page_rendered_again_in_a_signed_folder_is_told(cli: Cli, run: Path, key: str) -> None:
     """It says by now that the record is signed; signed again, the same bytes are rendered and covered."""
     for said in (True, False):
-        assert cli("publish", str(run), str(run), "--sign", key) == 0
+        assert cli(f"publish {run} {run} --sign {key}") == 0
         assert set(told(run, cli).values()) == {"of this record"}
-        assert cli("report", str(run)) == 0
+        assert cli(f"report {run}") == 0
         assert ("the signature covers this page no more; sign again" in cli.out) is said
         assert told(run, cli)["report.html"] == ("changed since it was signed" if said else "of this record")
 

@@ -9,7 +9,7 @@ import pytest
 from harness.errors import DoesNotFitError, NoTokenError
 from harness.models import KNOWN_SHAPES
 from harness.runner.runner import run
-from tests.helpers.command import Cli, fake_runner, sbd
+from tests.helpers.command import Cli, fake_runner
 from tests.helpers.fake_machine import SCENARIO, FakeEngine, fake_machine
 
 MISTAKE, VOID = 2, 4
@@ -26,28 +26,29 @@ class Failing(FakeEngine):
 
 @pytest.mark.parametrize("error", ERRORS.values(), ids=ERRORS)
 def test_a_run_that_measured_nothing_says_which_cases_failed_and_why(
-    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`sbd run` ends with the code of void, and so does whatever judges its record; what only shows it refuses."""
     monkeypatch.setenv("COLUMNS", "400")
     file = tmp_path / "fake.yaml"
     file.write_text(SCENARIO)
-    folder = str(run(file, tmp_path / "out", machine=fake_machine(Failing(KNOWN_SHAPES["llama-250m"], error=error))))
-    fake_runner(monkeypatch, Path(folder))
-    for arguments, code in (
-        (("run", str(file), "--no-report"), VOID),
-        (("run", str(file)), VOID),
-        (("verify", folder), VOID),
-        (("gate", folder, folder), VOID),
-        (("compare", folder, folder), MISTAKE),
-        (("report", folder), 0),
-        (("history", "add", folder, "--db", str(tmp_path / "h.sqlite")), MISTAKE),
+    folder = run(file, tmp_path / "out", machine=fake_machine(Failing(KNOWN_SHAPES["llama-250m"], error=error)))
+    fake_runner(monkeypatch, folder)
+    for line, code in (
+        (f"run {file} --no-report", VOID),
+        (f"run {file}", VOID),
+        (f"verify {folder}", VOID),
+        (f"gate {folder} {folder}", VOID),
+        (f"compare {folder} {folder}", MISTAKE),
+        (f"report {folder}", 0),
+        (f"history add {folder} --db {tmp_path}/h.sqlite", MISTAKE),
     ):
-        assert sbd(monkeypatch, *arguments) == code, arguments
-        told = capsys.readouterr()
-        assert "nothing was measured: 4 of 4 cases failed" in told.out + told.err, arguments
-        assert str(error) in told.out + told.err and "one/synthetic/b1/ntp" in told.out + told.err, arguments
-    assert "nothing was measured: 4 of 4 cases failed" in (Path(folder) / "report.html").read_text(encoding="utf-8").lower()
+        assert cli(line) == code, line
+        told = cli.out + cli.err
+        assert "nothing was measured: 4 of 4 cases failed" in told and str(error) in told and "one/synthetic/b1/ntp" in told, (
+            line
+        )
+    assert "nothing was measured: 4 of 4 cases failed" in (folder / "report.html").read_text(encoding="utf-8").lower()
 
 
 def test_a_run_with_one_good_case_is_a_measurement(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,5 +57,5 @@ def test_a_run_with_one_good_case_is_a_measurement(cli: Cli, tmp_path: Path, mon
     file.write_text(SCENARIO)
     engine = FakeEngine(KNOWN_SHAPES["llama-250m"], too_big=2, error=DoesNotFitError("needs 9 GB"))
     fake_runner(monkeypatch, run(file, tmp_path / "out", machine=fake_machine(engine)))
-    assert cli("run", str(file), "--no-report") == 0
+    assert cli(f"run --no-report {file}") == 0
     assert "nothing was measured" not in cli.err
