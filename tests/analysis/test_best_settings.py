@@ -166,7 +166,7 @@ def test_of_very_many_arms_the_ways_are_drawn() -> None:
     slow = [synthetic.Arm(label=f"SBD k=16 γ=0.{i}", gamma=i / 100, passes_per_block=8) for i in range(10, 10 + MOST_ARMS)]
     fast = synthetic.Arm(label="SBD k=16 top-k tokens=8", gamma=0.9, passes_per_block=2)
     for others, points, has_ways in ((slow[:2], 4, False), (slow, 3, True)):
-        run = synthetic.build(synthetic.Part(arms=(synthetic.NTP, *others, fast)))
+        run = synthetic.build(arms=(synthetic.NTP, *others, fast))
         comparison = compare(run)
         drawings, _ = explain_drawings(comparison, run, comparison.cells[0].part, "p")
         found = {one.heading: one for one in drawings}

@@ -41,11 +41,6 @@ def late_client(sent_s: list[float]) -> list[float]:
     return [max(pair) if drawn.random() < 0.05 else pair[0] for pair in pairwise([*sent_s, sent_s[-1]])]
 
 
-def no_change(sent_s: list[float]) -> list[float]:
-    """As it was sent."""
-    return sent_s
-
-
 def row_as_it_arrives(row: RowResult, arrive: Arrive) -> RowResult:
     """The row with the client's other times."""
     at_s = arrive([*accumulate(row.times.gaps_s, initial=row.times.first_token_s)])
@@ -76,7 +71,7 @@ def real() -> Run:
     kept = {case.case_id for case in cases}
     header = run.header.model_copy(update={"cases": cases})
     samples = [one for one in run.samples if one.case_id in kept]
-    return as_it_arrives(run.model_copy(update={"header": header, "samples": samples}), no_change)
+    return as_it_arrives(run.model_copy(update={"header": header, "samples": samples}), by_number(1))
 
 
 def arms_of(run: Run) -> tuple[ArmResult, ArmResult]:

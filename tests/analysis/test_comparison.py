@@ -4,13 +4,10 @@ import json
 import math
 from dataclasses import replace
 from statistics import geometric_mean
-from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats as scipy_stats
 
 from harness.analysis.answer import COMPARISON_VERSION, compare, to_json
 from harness.analysis.figures.arm_metrics import ratio_of_independent
@@ -20,6 +17,7 @@ from harness.record.schema import CaseOutcome, Run
 from harness.reporting.sentences import paragraphs
 from harness.roofline.ceilings import ceilings_from_calibration
 from tests.helpers import synthetic_run as synthetic
+from tests.helpers.environments import with_claims
 from tests.helpers.pass_bytes import pass_bytes
 from tests.helpers.priced_trace import price_trace
 
@@ -70,22 +68,6 @@ def test_factors_multiply_to_the_wall_speedup(jitter: float, blocks: int, batch:
     assert batch > 1 or found.factors.rows_per_pass == 1.0
 
 
-def test_interval_is_the_t_interval_over_prompts_with_repeats_averaged() -> None:
-    """Two repeats per prompt: the interval equals scipy's over the eight per-prompt mean log ratios."""
-    run = synthetic.build(synthetic.Part(jitter=0.05, repeats=2))
-    times: dict[str, dict[int, list[float]]] = {"ntp": {}, "sbd-k16-g0.1-t0-entropy_bounded": {}}
-    for sample in run.samples:
-        kind = sample.case_id.rsplit("/", 1)[1]
-        if kind in times and not sample.warmup:
-            times[kind].setdefault(sample.group, []).append(math.log(sample.decode_s))
-    ntp, sbd = times.values()
-    logs = [np.mean(ntp[group]) - np.mean(sbd[group]) for group in ntp]
-    low, high = scipy_stats.t.interval(0.95, 7, loc=np.mean(logs), scale=scipy_stats.sem(logs))
-    found = arm(compare(run), "SBD k=16 γ=0.1").wall_speedup
-    assert found.n == 8
-    assert (found.low, found.high) == (pytest.approx(math.exp(low), rel=1e-9), pytest.approx(math.exp(high), rel=1e-9))
-
-
 def test_accuracy_is_paired_by_prompt() -> None:
     """7 of 8 and 4 of 8 correct; three prompts lost, none won."""
     comparison = compare(synthetic.build())
@@ -95,15 +77,9 @@ def test_accuracy_is_paired_by_prompt() -> None:
     assert high.accuracy_difference.low < -3 / 8
 
 
-def test_repeats_do_not_count_as_more_prompts() -> None:
-    """Three repeats of eight prompts are graded on eight prompts."""
-    found = arm(compare(synthetic.build(synthetic.Part(repeats=3))), "NTP")
-    assert found.accuracy.n == 8 and found.correct == 7 and found.samples == 24
-
-
 def test_summary_over_tasks_pools_prompts_and_keeps_tasks_apart() -> None:
     """Two tasks with the same prompt ids are sixteen prompts; each task has a cell of its own."""
-    comparison = compare(synthetic.build(synthetic.Part(tasks=("a", "b"))))
+    comparison = compare(synthetic.build(tasks=("a", "b")))
     assert [(cell.task, cell.is_summary) for cell in comparison.cells] == [(None, True), ("a", False), ("b", False)]
     assert [arm.accuracy.n for arm in comparison.cells[0].arms] == [16] * 3
     assert comparison.cells[1].arms[1].accuracy.n == 8
@@ -113,7 +89,7 @@ def test_predictions_are_the_price_of_the_recorded_trace() -> None:
     """The decode time is price_trace over the recorded decode passes, the speedup its geometric mean over prompts per token;
     the error is predicted ÷ measured - 1, and the price of all prompts in one ratio of totals is another figure.
     """
-    run = synthetic.build(synthetic.Part(jitter=0.05), calibration=synthetic.calibration())
+    run = synthetic.build(jitter=0.05, calibration=synthetic.calibration())
     comparison = compare(run)
     ceilings = ceilings_from_calibration(Calibration.model_validate(run.header.calibration), "bfloat16")
 
@@ -137,7 +113,7 @@ def test_predictions_are_the_price_of_the_recorded_trace() -> None:
 
 def test_modelled_bandwidth_is_bytes_of_the_trace_over_forward_time() -> None:
     """Bytes of the decode passes ÷ Σ forward_s; no calibration is needed for it, only for the share."""
-    run = synthetic.build(synthetic.Part(prompts=1))
+    run = synthetic.build(prompts=1)
     found = arm(compare(run), "NTP")
     sample = next(s for s in run.samples if not s.warmup)
     passes = [p for p in sample.passes.passes() if p.role != "prefill"]
@@ -201,7 +177,7 @@ def test_histogram_counts_active_row_passes() -> None:
 def test_replayed_arms_have_no_accuracy_and_a_given_nfe_speedup() -> None:
     """A replayed arm is timed but never graded, whatever its rows say."""
     arms = (synthetic.NTP, synthetic.Arm(label="SBD", gamma=0.1, passes_per_block=4, replayed={"nfe_speedup": 4.0}))
-    comparison = compare(synthetic.build(synthetic.Part(arms=arms)))
+    comparison = compare(synthetic.build(arms=arms))
     found = arm(comparison, "SBD")
     assert found.nfe_speedup.method == "given" and found.wall_speedup.value
     assert found.accuracy.value is None and "replayed" in found.accuracy.reason
@@ -210,7 +186,7 @@ def test_replayed_arms_have_no_accuracy_and_a_given_nfe_speedup() -> None:
 
 def test_untimed_parts_have_no_time_at_all() -> None:
     """Every quantity that rests on a clock is None with a reason; NFE and accuracy stand."""
-    found = arm(compare(synthetic.build(synthetic.Part(timed=False), calibration=synthetic.calibration())), "SBD k=16 γ=0.1")
+    found = arm(compare(synthetic.build(timed=False, calibration=synthetic.calibration())), "SBD k=16 γ=0.1")
     timed = (
         found.wall_speedup,
         found.wall_speedup_totals,
@@ -224,7 +200,7 @@ def test_untimed_parts_have_no_time_at_all() -> None:
 
 def test_without_pass_times_there_are_no_factors() -> None:
     """Only the decode as a whole was timed: the speedup stands, its factors are absent."""
-    found = arm(compare(synthetic.build(synthetic.Part(per_pass=False))), "SBD k=16 γ=0.1")
+    found = arm(compare(synthetic.build(per_pass=False)), "SBD k=16 γ=0.1")
     assert found.factors is None and found.wall_speedup.value and found.modelled_bandwidth_bytes_per_s.value is None
 
 
@@ -245,7 +221,7 @@ def test_highlight_says_on_what_ground() -> None:
     few = compare(synthetic.build()).highlights[0]
     assert (few.basis, few.label, few.pairs, few.pairs_needed) == ("observed", "SBD k=16 γ=0.1", 8, 368), "0.99^368 < 5 % / 2"
     assert few.picked_from == 2 and compare(synthetic.build(many)).highlights[0].picked_from == 1
-    bad = compare(synthetic.build(synthetic.Part(arms=(synthetic.NTP, synthetic.ARMS[2])))).highlights[0]
+    bad = compare(synthetic.build(arms=(synthetic.NTP, synthetic.ARMS[2]))).highlights[0]
     assert (bad.basis, bad.label) == ("none", "SBD k=16 γ=0.6")
 
 
@@ -275,7 +251,7 @@ def test_a_prompt_that_ends_with_the_prefill_is_left_out_of_the_pairs() -> None:
 
 def test_json_form_has_a_version_and_survives_strict_json() -> None:
     """No NaN, no infinity; factors carry their product."""
-    run = synthetic.build(synthetic.Part(jitter=0.1), calibration=synthetic.calibration())
+    run = synthetic.build(jitter=0.1, calibration=synthetic.calibration())
     data = json.loads(json.dumps(to_json(compare(run)), allow_nan=False))
     assert data["version"] == COMPARISON_VERSION
     factors = data["cells"][0]["arms"][1]["factors"]
@@ -285,7 +261,7 @@ def test_json_form_has_a_version_and_survives_strict_json() -> None:
 def test_arms_with_the_same_label_are_told_apart() -> None:
     """Two solvers under one short label get longer ones."""
     base = synthetic.ARMS[1]
-    run = synthetic.build(synthetic.Part(arms=(synthetic.NTP, base, replace(base, gamma=0.2))))
+    run = synthetic.build(arms=(synthetic.NTP, base, replace(base, gamma=0.2)))
     labels = [found.label for found in compare(run).cells[0].arms]
     assert len(set(labels)) == 3
 
@@ -296,13 +272,6 @@ def test_independent_errors_of_a_ratio_add_as_squares() -> None:
     low, middle, high = ratio_of_independent((e**-3, 1.0, e**3), (e**-4, 1.0, e**4))
     assert (low, middle, high) == pytest.approx((e**-5, 1.0, e**5))
     assert ratio_of_independent((1.0, 2.0, 4.0), (5.0, 5.0, 5.0)) == pytest.approx((0.2, 0.4, 0.8))
-
-
-def with_claims(run: Run, *claims: dict[str, Any]) -> Run:
-    """The run as if its scenario had stated these claims."""
-    return run.model_copy(
-        update={"header": run.header.model_copy(update={"scenario": run.header.scenario | {"claims": list(claims)}})}
-    )
 
 
 def test_the_answer_is_about_the_arm_that_the_scenarios_claims_name() -> None:

@@ -84,16 +84,10 @@ def test_arms_with_masks_are_priced_by_passes_with_masks() -> None:
     assert found[EX_ANTE_SHAPE].decode_s == expected[EX_ANTE_SHAPE].decode_s
 
 
-def test_every_visit_before_the_first_sample_counts() -> None:
-    """A session that was stopped before its first sample measured passes too; a time without a zone is taken as UTC."""
-    run = run_of(visit(1.0, "2026-11-20T08:00:00"), visit(1.2, BEFORE), visit(3.0, AMONG))
-    passes = measured_passes(run, "reference", ex_ante=True)
-    assert not isinstance(passes, str) and {one.visit for one in passes} == {0, 1}
-
-
 @pytest.mark.parametrize(
     ("sessions", "visits"),
     [
+        ([visit(1.0, "2026-11-20T08:00:00"), visit(1.2, BEFORE), visit(3.0, AMONG)], {0, 1}),
         ([entry("engine"), entry("meters"), visit(2.0, None), entry("token_texts"), visit(1.0, None)], {0}),
         ([entry("start"), entry("engine"), visit(2.0, None), visit(1.0, None), entry("engine"), visit(1.0, None)], {0}),
         ([visit(2.0, None), visit(1.0, None)], UNTOLD),
@@ -105,10 +99,10 @@ def test_every_visit_before_the_first_sample_counts() -> None:
         ([], "older than version 3"),
     ],
 )
-def test_an_older_record_tells_by_the_order_of_its_entries_or_not_at_all(
-    sessions: list[dict[str, Any]], visits: set[int] | str
-) -> None:
-    """No time, no order that tells: no price, with the reason; the lower rungs stay, and so does the price of the run."""
+def test_which_visits_were_before_the_first_sample(sessions: list[dict[str, Any]], visits: set[int] | str) -> None:
+    """Those of a stopped session too; a time without a zone is in UTC. No time, no order that tells: no price, with the reason;
+    the lower rungs stay, and so does the price of the run.
+    """
     run = run_of(*sessions)
     passes = measured_passes(run, "reference", ex_ante=True)
     cell = compare(run).cells[0]
@@ -179,7 +173,8 @@ def test_what_is_claimed_of_a_prediction_is_ex_ante() -> None:
     """The error without further words is that of the ex-ante price; the other is named so."""
     run = run_of(visit(2.0, BEFORE), visit(1.0, AMONG), visit(1.0, AFTER))
     arm = sbd(run)
-    for name, price in (("prediction_error_totals", EX_ANTE_SHAPE), ("prediction_error_during_run_totals", DURING_RUN)):
+    ex_ante = (("prediction_error", EX_ANTE_SHAPE), ("prediction_error_totals", EX_ANTE_SHAPE))
+    for name, price in (*ex_ante, ("prediction_error_during_run_totals", DURING_RUN)):
         assert arm.figures[name].value == pytest.approx(by_price(run)[price].wall_speedup_error.value, rel=1e-9)
     assert arm.figures["prediction_error"].method.startswith("shape-calibrated, ex-ante roofline")
     untold = sbd(run_of(visit(2.0, None), visit(1.0, None)))

@@ -9,9 +9,9 @@ from harness.analysis.evidence.explain import bandwidths, claimed_of, residuals,
 from harness.analysis.results import ArmResult, Cell
 from harness.analysis.tally.pricing import Pricer
 from harness.models import ModelShape
-from harness.record.schema import Run
 from harness.roofline.speedup import describe_pass
 from tests.helpers import synthetic_run as synthetic
+from tests.helpers.environments import with_claims
 from tests.helpers.synthetic_run import priced
 
 RUN = synthetic.build(
@@ -21,9 +21,9 @@ CELLS = compare(RUN).cells
 SHAPE = ModelShape(name="toy", layers=2, hidden=8, intermediate=12, heads=4, kv_heads=2, head_dim=2, vocab=10)
 
 
-def arm(cell: Cell, label: str = "SBD k=16 γ=0.1") -> ArmResult:
-    """An arm by its label."""
-    return next(one for one in cell.arms if one.label == label)
+def arm(cell: Cell) -> ArmResult:
+    """The slower arm of SBD."""
+    return cell.arms[1]
 
 
 def test_the_steps_of_the_waterfall_make_the_measured_speedup() -> None:
@@ -45,19 +45,6 @@ def test_the_steps_of_the_waterfall_make_the_measured_speedup() -> None:
     assert min(fall.steps, key=lambda step: step.factor).name == "cost of a pass"
 
 
-def test_an_arm_without_factors_has_no_waterfall() -> None:
-    """Its forwards were not timed one by one."""
-    cell = compare(synthetic.build(synthetic.Part(per_pass=False))).cells[0]
-    assert waterfall(cell, arm(cell)) is None
-
-
-def with_claims(*claims: dict[str, object]) -> Run:
-    """The run with claims in its scenario."""
-    return RUN.model_copy(
-        update={"header": RUN.header.model_copy(update={"scenario": RUN.header.scenario | {"claims": list(claims)}})}
-    )
-
-
 @pytest.mark.parametrize(
     ("claims", "metric", "at_least", "source"),
     [
@@ -74,7 +61,7 @@ def test_the_claim_beside_a_speedup(
     claims: tuple[dict[str, object], ...], metric: str | None, at_least: float | None, source: str | None
 ) -> None:
     """Of the recorded claims the one on the clock, else on passes, if it is about this very arm; without any the paper's."""
-    run = with_claims(*claims)
+    run = with_claims(RUN, *claims)
     comparison = compare(run)
     cell = comparison.cells[0]
     label = next(one.label for one in comparison.highlights if one.batch_size == 1)

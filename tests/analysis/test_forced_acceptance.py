@@ -16,7 +16,7 @@ LABEL = "SBD k=16 γ=0.1"
 
 def run_of(*final: int, roles: tuple[str, ...] = ()) -> Run:
     """A run whose arm of LABEL made these tokens final, pass by pass, in every decode; the first pass is the prompt's."""
-    run = synthetic.build(synthetic.Part(batch_size=1))
+    run = synthetic.build(batch_size=1)
     count = len(final) + 1
     ones, final_tokens = [[1]] * count, [[1], *([one] for one in final)]
     passes = PassColumns.model_validate(

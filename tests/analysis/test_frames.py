@@ -16,10 +16,12 @@ from harness.analysis.answer import compare, to_json
 from harness.analysis.frames import RunFrames
 from harness.errors import RecordError
 from harness.record.schema import PassColumns, Run
-from harness.record.store import RunStore, read_run
+from harness.record.store import read_run
 from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.crossed_mean import crossed_mean
+from tests.helpers.environments import with_header
+from tests.helpers.two_runs import stored
 
 QUICKSTART = ROOT / "reports" / "quickstart"
 KEY = ["case_id", "process", "group", "repeat", "warmup"]
@@ -138,7 +140,7 @@ def by_hand() -> Run:
         for sample in run.samples
         if sample.case_id.startswith("reference") and sample.decode_s
     ]
-    return run.model_copy(update={"samples": [*run.samples, *again]})
+    return synthetic.with_samples(run, [*run.samples, *again])
 
 
 def test_a_run_built_by_hand() -> None:
@@ -163,7 +165,7 @@ def test_a_run_built_by_hand() -> None:
 
 def test_units_and_types_hold_where_nothing_is_known() -> None:
     """A part without times has frames of the same columns and types, with reasons beside what is missing."""
-    arms = RunFrames(synthetic.build(synthetic.Part(timed=False))).arms
+    arms = RunFrames(synthetic.build(timed=False)).arms
     timed = RunFrames(by_hand()).arms
     assert list(arms) == list(timed)
     for name in ("wall_speedup", "wall_speedup_low", "decode_s", "tokens_per_s"):
@@ -176,9 +178,7 @@ def test_a_void_sample_says_why_and_keeps_its_times() -> None:
     """Two samples in which something was compiled, and one of a quiet machine."""
     run = synthetic.build()
     meters = [{"compiled_graphs": 1.0} if number in (1, 2) else {} for number in range(len(run.samples))]
-    run = run.model_copy(
-        update={"samples": [s.model_copy(update={"meters": m}) for s, m in zip(run.samples, meters, strict=True)]}
-    )
+    run = synthetic.with_samples(run, (s.model_copy(update={"meters": m}) for s, m in zip(run.samples, meters, strict=True)))
     samples = RunFrames(run).samples
     assert samples.index[samples.void.notna()].tolist() == [1, 2]
     assert set(samples.void.dropna()) == {"a forward pass was compiled while the clock ran"}
@@ -188,17 +188,14 @@ def test_a_void_sample_says_why_and_keeps_its_times() -> None:
 def test_a_record_without_process_sampler_and_meters_loads(tmp_path: Path) -> None:
     """Process 0, missing, no such column."""
     run = synthetic.build()
-    with RunStore(tmp_path / "run") as store:
-        store.create(run.header)
-    header = json.loads((tmp_path / "run" / "run.json").read_text()) | {"record_version": 6}
-    (tmp_path / "run" / "run.json").write_text(json.dumps(header))
-    untold = [one.model_copy(update={"passes": one.passes.model_copy(update={"sampler_s": None})}) for one in run.samples]
-    lines = [json.loads(sample.model_dump_json()) for sample in untold]
+    untold = synthetic.altered(run, lambda one: {"passes": one.passes.model_copy(update={"sampler_s": None})})
+    file = stored(with_header(untold, record_version=6), tmp_path / "run") / "samples.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
     for line in lines:
         for name in ("process", "meters", "meter_reasons"):
             del line[name]
-    (tmp_path / "run" / "samples.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    old, new = harness.load_run(tmp_path / "run"), RunFrames(run)
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    old, new = harness.load_run(file.parent), RunFrames(run)
     assert set(old.samples.process) == set(old.passes.process) == {0} and old.header.record_version == 6
     assert old.passes.sampler_s.isna().all() and old.samples.sampler_s.isna().all()
     pd.testing.assert_frame_equal(old.samples.drop(columns="sampler_s"), new.samples.drop(columns="sampler_s"))
@@ -228,7 +225,7 @@ def test_every_kept_record_loads(folder: Path) -> None:
 def test_a_run_without_samples_has_empty_frames() -> None:
     """Begun and nothing more: every frame is there; those of what was recorded have their columns."""
     full = synthetic.build()
-    run = RunFrames(full.model_copy(update={"samples": []}))
+    run = RunFrames(synthetic.with_samples(full, []))
     assert [len(frame) for frame in (run.samples, run.rows, run.passes, run.arms, run.predictions)] == [0] * 5
     assert all(list(getattr(run, name)) == list(getattr(RunFrames(full), name)) for name in ("samples", "rows", "passes"))
 
@@ -243,10 +240,10 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
 
 def test_times_of_no_decode_pass_add_up_to_zero() -> None:
     """Also where the passes were not timed; with decode passes such a sum is not known."""
-    run = synthetic.build(synthetic.Part(name="untimed", prompts=2, timed=False))
+    run = synthetic.build(name="untimed", prompts=2, timed=False)
     first = run.samples[0]
     prompt_alone = {name: one[:1] if isinstance(one, list) else one for name, one in first.passes.model_dump().items()}
     short = first.model_copy(update={"passes": PassColumns.model_validate(prompt_alone)})
-    found = RunFrames(run.model_copy(update={"samples": [short, run.samples[1]]})).samples
+    found = RunFrames(synthetic.with_samples(run, [short, run.samples[1]])).samples
     assert found[["forward_s", "sampler_s"]].iloc[0].tolist() == [0.0, 0.0]
     assert found[["forward_s", "sampler_s"]].iloc[1].isna().all()

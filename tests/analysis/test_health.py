@@ -18,14 +18,14 @@ USUAL = Usual(kernel_s=0.010, sm_clock_mhz=2000.0, logical_cores=2)
 
 def run_with(**readings):
     """A run whose first timed sample of every arm was metered quietly, and whose second one carries ``readings``."""
-    run = synthetic.build(synthetic.Part())
+    run = synthetic.build()
     quiet = {"kernel_before_s": 0.010, "kernel_after_s": 0.010, "steal_s": 0.0, "device_processes": 1.0, "sm_clock_mhz": 2000.0}
 
     def metered(sample):
         disturbed = sample.group == 1 and not sample.warmup
         return sample.model_copy(update={"meters": quiet | readings if disturbed else quiet})
 
-    return run.model_copy(update={"samples": [metered(s) for s in run.samples]})
+    return synthetic.with_samples(run, (metered(s) for s in run.samples))
 
 
 @pytest.mark.parametrize(
@@ -50,27 +50,27 @@ def run_with(**readings):
 )
 def test_each_rule_breaks_on_its_own_reading(readings, rules):
     """At 3 % of 10 ms and 90 % of 2000 MHz; a figure that was not read breaks nothing."""
-    sample = synthetic.build(synthetic.Part()).samples[-1].model_copy(update={"meters": readings})
+    sample = synthetic.build().samples[-1].model_copy(update={"meters": readings})
     assert list(broken_rules(sample, USUAL, HealthLimits())) == rules
 
 
 def test_stolen_time_is_a_share_of_all_cores():
     """Hand-worked: 1 % of 2 cores over 4 s is 0.08 s."""
-    sample = synthetic.build(synthetic.Part()).samples[-1].model_copy(update={"prefill_s": 1.0, "decode_s": 3.0})
+    sample = synthetic.build().samples[-1].model_copy(update={"prefill_s": 1.0, "decode_s": 3.0})
     for steal_s, rules in ((0.08, []), (0.0801, [STOLEN])):
         assert list(broken_rules(sample.model_copy(update={"meters": {"steal_s": steal_s}}), USUAL, HealthLimits())) == rules
 
 
 def test_limits_are_the_scenarios():
     """A shared machine may allow 50 %."""
-    sample = synthetic.build(synthetic.Part()).samples[-1].model_copy(update={"meters": {"kernel_after_s": 0.0149}})
+    sample = synthetic.build().samples[-1].model_copy(update={"meters": {"kernel_after_s": 0.0149}})
     assert broken_rules(sample, USUAL, HealthLimits(kernel=0.5)) == ()
     assert broken_rules(sample, USUAL, HealthLimits(kernel=0.4)) == (KERNEL,)
 
 
 def test_what_is_usual_is_the_median_so_a_few_disturbed_samples_do_not_move_it():
     """Seven quiet kernels and one of ten times the length."""
-    samples = synthetic.build(synthetic.Part()).samples[:4]
+    samples = synthetic.build().samples[:4]
     kernels = [(0.010, 0.010), (0.011, 0.010), (0.010, 0.100), (0.009, 0.010)]
     metered = [
         sample.model_copy(update={"meters": {"kernel_before_s": before, "kernel_after_s": after}})
@@ -98,20 +98,12 @@ def test_a_void_sample_loses_its_times_and_keeps_its_counts():
     assert not without_void_times(quiet)[1][0].void
 
 
-def test_the_page_says_how_many_samples_are_void_and_why():
-    """In the part's remarks; a healthy run says nothing."""
-    disturbed = run_with(device_processes=3.0)
-    page = render(disturbed, compare(disturbed))
-    assert "timed samples are void" in page and NEIGHBOUR in page
-    assert "are void" not in render(run_with(), compare(run_with()))
-
-
 def test_an_arm_is_held_against_its_own_best_clock():
     """SBD draws more power and runs at 1760 to 1820 MHz, NTP at 2000; one NTP sample ran at 1500.
 
     Against 90 % of the part's best, half of SBD were void, the slower half: what is left is faster than what was measured.
     """
-    run = synthetic.build(synthetic.Part(arms=synthetic.ARMS[:2], prompts=20))
+    run = synthetic.build(arms=synthetic.ARMS[:2], prompts=20)
 
     def metered(sample):
         slow, sbd = sample.group / 20, "sbd" in sample.case_id
@@ -119,7 +111,7 @@ def test_an_arm_is_held_against_its_own_best_clock():
         factor = 2000 / clock
         return sample.model_copy(update={"meters": {"sm_clock_mhz": clock}, "decode_s": sample.decode_s * factor})
 
-    run = run.model_copy(update={"samples": [metered(one) for one in run.samples]})
+    run = synthetic.with_samples(run, (metered(one) for one in run.samples))
     ntp, sbd = compare(run).cells[0].arms
     assert (sbd.voids.timed, sbd.voids.void, sbd.voids.reasons) == (20, 0, {})
     assert (ntp.voids.timed, ntp.voids.void, ntp.voids.reasons) == (20, 1, {CLOCK: 1})
@@ -135,7 +127,7 @@ def test_batch_sizes_have_their_own_clock_and_tasks_share_one():
     metered = [
         one.model_copy(update={"meters": {"sm_clock_mhz": clock_of[one.case_id.rpartition("/")[0]]}}) for one in run.samples
     ]
-    [part] = without_void_times(run.model_copy(update={"samples": metered}))[1]
+    [part] = without_void_times(synthetic.with_samples(run, metered))[1]
     void = {case_id: (of_case.void, of_case.timed) for case_id, of_case in part.cases.items()}
     assert void == {
         case_id: (8 if "/b/b1" in case_id else 0, 2 if "/b4" in case_id else 8) for case_id in {s.case_id for s in metered}
@@ -145,7 +137,7 @@ def test_batch_sizes_have_their_own_clock_and_tasks_share_one():
 
 def test_voids_are_told_per_arm_in_json_page_and_verdict():
     """Two samples of one SBD arm were throttled, none of the others."""
-    run = synthetic.build(synthetic.Part(jitter=0.05))
+    run = synthetic.build(jitter=0.05)
     run = synthetic.altered(
         run,
         lambda one: (

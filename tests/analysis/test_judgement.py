@@ -47,14 +47,6 @@ def test_the_gravest_answer_speaks(states: tuple[State, ...], gravest: State, co
         assert (found.state, found.exit_code()) == (gravest, code)
 
 
-def test_only_inconclusive_can_be_turned() -> None:
-    """--inconclusive=pass makes nothing else pass."""
-    for state, code in EXIT_CODES.items():
-        one = Judgements(title="t", runs=("a",), judgements=(answer(state),))
-        assert one.exit_code("pass") == (0 if state == "inconclusive" else code)
-        assert one.exit_code("fail") == (1 if state == "inconclusive" else code)
-
-
 def test_exit_codes_differ() -> None:
     """A regression, a user's mistake, a fault of ours, an open question and a void one can be told apart by a script."""
     codes = [*EXIT_CODES.values(), EXIT_USER_ERROR, EXIT_TOOL_ERROR, EXIT_INTERRUPTED]

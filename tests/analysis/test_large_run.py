@@ -20,9 +20,7 @@ from harness.reporting.page import render
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.two_runs import stored
 
-RUN = synthetic.build(
-    synthetic.Part(tasks=("word_problems", "code"), prompts=3, repeats=2), calibration=synthetic.calibration()
-)
+RUN = synthetic.build(tasks=("word_problems", "code"), prompts=3, repeats=2, calibration=synthetic.calibration())
 
 
 def table_of_samples(text: str) -> list[list[str]]:
@@ -51,10 +49,6 @@ def test_more_samples_than_a_page_holds_are_added_up(monkeypatch: pytest.MonkeyP
     for key, (count, tokens, decode_s) in expected.items():
         assert got[key] == [count, tokens, pytest.approx(decode_s, rel=1e-5)]
     assert f"The run has {len(RUN.samples)} samples, more than a page can hold" in text and "Group" not in head
-
-
-def test_a_page_that_holds_them_all_shows_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the limit nothing is added up."""
     monkeypatch.setattr(evidence, "MOST_ROWS", len(RUN.samples))
     text = render(RUN, compare(RUN))
     assert len(table_of_samples(text)) == len(RUN.samples) + 1 and "more than a page can hold" not in text

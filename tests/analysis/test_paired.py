@@ -2,50 +2,25 @@
 
 import json
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from harness.analysis.answer import compare, to_json
 from harness.analysis.results import ArmResult
-from harness.record.schema import Run, Sample
+from harness.record.schema import Run
 from harness.reporting.page import render
 from harness.stats.quantity import Quantity
 from tests.helpers import synthetic_run as synthetic
+from tests.helpers.two_runs import in_processes, slower
 
 SBD = "sbd-k16-g0.1-t0-entropy_bounded"
 JITTERED = synthetic.Part(jitter=0.05, arms=synthetic.ARMS[:2])
 
 
-def changed(run: Run, change: Callable[[Sample], Sample | None]) -> Run:
-    """The run with every sample changed, or left out where the change gives None."""
-    return run.model_copy(update={"samples": [new for one in run.samples if (new := change(one)) is not None]})
-
-
-def slower(sample: Sample, factor: float, process: int = 0) -> Sample:
-    """The sample with all its times multiplied, taken by this process."""
-    passes = sample.passes
-    times = {
-        name: [factor * t for t in values]
-        for name, values in (("forward_s", passes.forward_s), ("sampler_s", passes.sampler_s))
-        if values is not None
-    }
-    update = {"decode_s": factor * sample.decode_s, "prefill_s": factor * sample.prefill_s, "process": process}
-    return sample.model_copy(update=update | {"passes": passes.model_copy(update=times)})
-
-
-def in_processes(run: Run, of_sbd: list[float], common: float = 1.3) -> Run:
-    """Every sample once per process; process j makes both arms ``common`` ** j times slower, and SBD as in ``of_sbd``."""
-    return run.model_copy(
-        update={
-            "samples": [
-                slower(one, common**j * (factor if one.case_id.endswith(SBD) else 1.0), j)
-                for j, factor in enumerate(of_sbd)
-                for one in run.samples
-            ]
-        }
-    )
+def in_three(run: Run, factor: float) -> Run:
+    """In processes that are slower by 1.3 each; the SBD arm of the second one by ``factor`` besides."""
+    return slower(in_processes(run, 1, 1.3, 1.69), factor, "sbd", 1)
 
 
 def sbd(run: Run) -> ArmResult:
@@ -80,19 +55,15 @@ def test_both_estimators_have_their_interval_and_what_lies_beside_it() -> None:
 def test_lengths_of_the_two_arms_are_told_apart() -> None:
     """SBD wrote a token less in every sample: 64 beside 65."""
     run = synthetic.build(JITTERED)
-
-    def shorter(one: Sample) -> Sample:
-        rows = [row.model_copy(update={"output_tokens": row.output_tokens - 1}) for row in one.rows]
-        return one.model_copy(update={"rows": rows}) if one.case_id.endswith(SBD) else one
-
-    beside = sbd(changed(run, shorter)).paired
+    run = synthetic.with_rows(run, lambda one, row: {"output_tokens": 64} if one.case_id.endswith(SBD) else {})
+    beside = sbd(run).paired
     assert (beside.ntp_output_tokens, beside.output_tokens) == (65, 64)
 
 
 def test_processes_are_crossed_with_prompts() -> None:
     """SBD is 10 % slower in the second of three processes: the interval is wider than of three that agree, and says so."""
     run = synthetic.build(JITTERED)
-    one, alike, unlike = sbd(run), sbd(in_processes(run, [1, 1, 1])), sbd(in_processes(run, [1, 1.1, 1]))
+    one, alike, unlike = sbd(run), sbd(in_three(run, 1)), sbd(in_three(run, 1.1))
     assert unlike.paired.processes == 3 and unlike.wall_speedup.n == 8 and unlike.paired.pairs == 24
     assert unlike.wall_speedup.method == "t on log ratios, prompts crossed with 3 processes"
     assert unlike.wall_speedup_totals.method == "bootstrap-t, prompts crossed with 3 processes"
@@ -108,12 +79,13 @@ def test_processes_are_crossed_with_prompts() -> None:
 def test_a_prompt_dropped_from_one_side_is_refused(side: str) -> None:
     """No interval, hence no verdict, from either estimator; the reason names the prompt. A void sample is another thing."""
     run = synthetic.build(JITTERED)
-    dropped = sbd(changed(run, lambda one: None if one.group == 5 and one.case_id.endswith(side) else one))
+    kept = [one for one in run.samples if one.group != 5 or not one.case_id.endswith(side)]
+    dropped = sbd(synthetic.with_samples(run, kept))
     for found in speeds(dropped):
         assert found.low is None and found.high is None and found.method is None and found.spread is None
         assert "first: word_problems, number 5" in found.reason
     assert dropped.paired.one_sided == 1 and dropped.prompts_for_5_percent is None
-    void = sbd(changed(run, lambda one: one.model_copy(update={"decode_s": None}) if one.group == 5 else one))
+    void = sbd(synthetic.altered(run, lambda one: {"decode_s": None} if one.group == 5 else {}))
     assert void.paired.one_sided == 0 and void.wall_speedup.n == 7 and void.wall_speedup.low is not None
 
 
@@ -121,7 +93,7 @@ def test_a_time_that_is_no_number_is_no_ratio() -> None:
     """NaN or infinite: no value and a reason, never NaN on the page or in the JSON form of the speedups."""
     run = synthetic.build(JITTERED)
     for bad in (math.nan, math.inf):
-        found = sbd(changed(run, lambda one, bad=bad: one.model_copy(update={"decode_s": bad}) if one.group == 5 else one))
+        found = sbd(synthetic.altered(run, lambda one, bad=bad: {"decode_s": bad} if one.group == 5 else {}))
         assert all(one.value is None and "not positive finite" in one.reason for one in speeds(found))
         assert found.paired.p50 is None and found.paired.reason
 
@@ -130,7 +102,7 @@ def test_the_page_and_the_json_form_name_the_processes() -> None:
     """One process: this process only; three: so many, and no such words. The totals' interval stands in the table."""
     run = synthetic.build(JITTERED)
     assert "8 prompts, this process only" in render(run, compare(run))
-    three = in_processes(run, [1, 1.1, 0.97])
+    three = in_three(run, 1.1)
     comparison = compare(three)
     page, totals = render(three, comparison), comparison.cells[0].arms[1].wall_speedup_totals
     assert "8 prompts, 3 processes" in page and "this process only" not in page

@@ -7,11 +7,9 @@ from dataclasses import replace
 import pytest
 
 from harness.analysis.answer import compare
-from harness.analysis.judge.verdict import verdict
 from harness.analysis.results import ArmResult
 from harness.record.schema import Run
 from harness.regression.changes import compare_runs
-from harness.scenario.claim_text import read_claim
 from tests.helpers import synthetic_run as synthetic
 
 DISTINCT = 6
@@ -21,11 +19,7 @@ WRONG = frozenset({1, 4})
 
 def asked(part: synthetic.Part, digests: dict[int, str | None]) -> Run:
     """A run whose prompt ``p{i}`` has the digest ``digests[i]``."""
-    run = synthetic.build(part)
-    return synthetic.altered(
-        run,
-        lambda one: {"rows": [row.model_copy(update={"prompt_digest": digests[int(row.prompt_id[1:])]}) for row in one.rows]},
-    )
+    return synthetic.with_rows(synthetic.build(part), lambda _, row: {"prompt_digest": digests[int(row.prompt_id[1:])]})
 
 
 def copies(times: int, known: bool = True) -> Run:
@@ -41,12 +35,12 @@ def copies(times: int, known: bool = True) -> Run:
         first = times_of[one.case_id, one.group % DISTINCT]
         return one.model_copy(update={"decode_s": first.decode_s, "prefill_s": first.prefill_s, "passes": first.passes})
 
-    return run.model_copy(update={"samples": [as_the_first(one) for one in run.samples]})
+    return synthetic.with_samples(run, (as_the_first(one) for one in run.samples))
 
 
 def fast(run: Run) -> ArmResult:
     """The fastest arm of a run."""
-    return next(arm for arm in compare(run).cells[0].arms if arm.label == LABEL)
+    return synthetic.arm_of(compare(run), LABEL)
 
 
 FIGURES = ("wall_speedup", "wall_speedup_totals", "accuracy", "accuracy_difference", "identical_to_ntp")
@@ -63,8 +57,9 @@ CLAIMED = (
 
 
 def test_copies_change_no_figure() -> None:
-    """Five copies of six prompts have the values, intervals and counts of the six."""
+    """Five copies of six prompts have the values, intervals and counts of the six; counted apart they would look surer."""
     once, often = fast(copies(1)), fast(copies(5))
+    assert fast(copies(5, known=False)).wall_speedup.low > once.wall_speedup.low
     assert often.prompts == once.prompts == DISTINCT and often.samples == 5 * once.samples
     for name in FIGURES:
         assert getattr(often, name) == pytest_like(getattr(once, name)), name
@@ -93,18 +88,6 @@ def test_a_record_without_digests_counts_every_prompt() -> None:
     assert fast(copies(5, known=False)).wall_speedup.n == 5 * DISTINCT
 
 
-def test_a_claim_cannot_be_decided_by_copying_prompts() -> None:
-    """Between the ends of the narrow interval and of the true one: open, however often the prompts are repeated."""
-    true, narrow = fast(copies(1)).wall_speedup, fast(copies(5, known=False)).wall_speedup
-    assert true.low < narrow.low
-    claim = (read_claim(f"wall_speedup >= {(true.low + narrow.low) / 2} at arm='{LABEL}' in this process"),)
-    words = []
-    for run in (copies(1), copies(5), copies(5, known=False)):
-        [judged] = verdict(compare(run), claim, run.header).judgements
-        words.append((judged.word, judged.sizes["prompts"]))
-    assert words == [("inconclusive", 6), ("inconclusive", 6), ("confirmed", 30)]
-
-
 @pytest.mark.parametrize(
     ("digests", "units"), [("ab cd ef gh", 4), ("ab ab cd cd", 2), ("ab bc de fg", 3), ("aa aa aa aa", 1), ("ab ba ab ba", 1)]
 )
@@ -119,14 +102,14 @@ def test_batches_that_share_a_prompt_are_one_unit(digests: str, units: int) -> N
 
 def test_two_tasks_may_hold_the_same_prompt() -> None:
     """Two tasks of four prompts each, one of them in both: seven in all."""
-    run = synthetic.build(synthetic.Part(tasks=("one", "two"), prompts=4, jitter=0.1))
+    run = synthetic.build(tasks=("one", "two"), prompts=4, jitter=0.1)
     task = {case.case_id: case.task for case in run.header.cases}
 
     def named(sample, row):
         name = f"{task[sample.case_id]}/{row.prompt_id}"
-        return row.model_copy(update={"prompt_id": name, "prompt_digest": "both" if name.endswith("p0") else name})
+        return {"prompt_id": name, "prompt_digest": "both" if name.endswith("p0") else name}
 
-    found = fast(synthetic.altered(run, lambda one: {"rows": [named(one, row) for row in one.rows]}))
+    found = fast(synthetic.with_rows(run, named))
     assert (found.prompts, found.accuracy.n, found.wall_speedup.n, found.figures["nfe_speedup"].n) == (7, 7, 7, 7)
 
 

@@ -30,7 +30,7 @@ def test_the_share_of_an_answer(ids: list[int], share: float) -> None:
 @pytest.mark.parametrize(("repetitive", "median"), [(3, 1.0), (5, 1 / 18)])
 def test_the_share_of_an_arm(repetitive: int, median: float) -> None:
     """Of eight prompts, by hand: the median over prompts and the share of repetitive answers."""
-    run = synthetic.build(synthetic.Part(jitter=0.1), calibration=synthetic.calibration())
+    run = synthetic.build(jitter=0.1, calibration=synthetic.calibration())
     for one in run.samples:
         for row in one.rows:
             row.output_ids[:] = [5] * 21 if one.group < repetitive else list(range(21))

@@ -12,6 +12,7 @@ from harness.analysis.judge.verdict import verdict
 from harness.analysis.trust.health import void_reasons
 from harness.errors import UserError
 from harness.record.schema import Run
+from harness.record.written import WrittenArm
 from harness.regression.counted import counted
 from harness.reporting.cells import Pointers
 from harness.reporting.columns import SERVED
@@ -19,6 +20,8 @@ from harness.reporting.page import render
 from harness.roofline.recorded_acceptance import accepted_in_run
 from harness.scenario.claim_text import read_claim
 from tests.helpers import synthetic_run as synthetic
+from tests.helpers.environments import with_cases, with_header
+from tests.helpers.synthetic_run import arm_of
 
 LABEL = "SBD k=16 γ=0.1"
 METERS = {
@@ -37,15 +40,9 @@ def served_run(*found: dict[str, Any], **changed: float) -> Run:
     run = synthetic.build()
     [case] = [case for case in run.header.cases if case.label == LABEL]
     part = run.header.scenario["parts"][0] | {"servers": {"x": {"engine": "vllm"}}}
-    header = run.header.model_copy(
-        update={
-            "scenario": run.header.scenario | {"parts": [part]},
-            "cases": [
-                one.model_copy(update={"arm": {"method": "served", "server": "x", "temperature": 0.0}}) if one is case else one
-                for one in run.header.cases
-            ],
-        }
-    )
+    arm = WrittenArm.model_validate({"method": "served", "server": "x", "temperature": 0.0})
+    run = with_cases(run, lambda one: {"arm": arm} if one is case else {})
+    run = with_header(run, scenario=run.header.scenario | {"parts": [part]})
     samples = [
         one.model_copy(update={"meters": METERS | (changed if one.group == 0 else {})}) if one.case_id == case.case_id else one
         for one in run.samples
@@ -58,14 +55,14 @@ def served_run(*found: dict[str, Any], **changed: float) -> Run:
         "rounding": 0.02,
         "found": [{"case_id": case.case_id} | one for one in found],
     }
-    return run.model_copy(update={"header": header, "samples": samples, "sessions": [*run.sessions, event]})
+    return run.model_copy(update={"samples": samples, "sessions": [*run.sessions, event]})
 
 
 def test_counts_headline_and_table() -> None:
     """Eight requests of 4 passes each; the table writes them and says why the headline is another number."""
     comparison = compare(served_run())
     cell = comparison.cells[0]
-    arm = next(one for one in cell.arms if one.label == LABEL)
+    arm = arm_of(comparison, LABEL)
     assert (arm.served.requests, arm.served.agreeing, arm.served.passes["steps"]) == (8, 8, 32)
     assert arm.served.headline == 5 and arm.served.read_bytes == 800
     assert arm.served.tokens_per_pass == arm.served.decode_tokens / 32
@@ -101,9 +98,9 @@ def test_ways_that_disagree_give_no_passes(timed: bool) -> None:
     spoilt = [one.model_copy(update={"meters": one.meters | disagree}) if one.meters else one for one in run.samples]
     if not timed:
         spoilt = [one.model_copy(update={"decode_s": None, "prefill_s": None}) for one in spoilt]
-    run = run.model_copy(update={"samples": spoilt})
+    run = synthetic.with_samples(run, spoilt)
     comparison = compare(run)
-    arm = next(one for one in comparison.cells[0].arms if one.label == LABEL)
+    arm = arm_of(comparison, LABEL)
     assert (arm.nfe, arm.passes, arm.nfe_speedup.value, arm.passes_saved.value) == (None,) * 4
     assert "ways of counting" in arm.nfe_speedup.reason and arm.served.tokens_per_pass is None
     for text in ("nfe_speedup >= 1", "nfe_speedup >= 1 by ratio_of_totals", "wall_over_nfe >= 0.1"):
@@ -120,7 +117,7 @@ def test_ways_that_disagree_give_no_passes(timed: bool) -> None:
 def test_samples_whose_ways_agree_keep_their_passes() -> None:
     """One of eight is void: the claim rests on the other seven, and the totals, which lack one, are not known."""
     run = served_run(served_ways_disagree=1.0)
-    arm = next(one for one in compare(run).cells[0].arms if one.label == LABEL)
+    arm = arm_of(compare(run), LABEL)
     mean = arm.figures["nfe_speedup"]
     assert mean.value == pytest.approx(4) and mean.n == 7 and arm.nfe_speedup.value is None
 
@@ -149,9 +146,8 @@ def test_many_near_ties_confirm_it() -> None:
     for one in run.samples:
         rows = [row.model_copy(update={"prompt_id": f"{one.group}/{n}"}) for row in one.rows for n in range(100)]
         many.append(one.model_copy(update={"rows": rows}) if one.meters else one)
-    run = run.model_copy(update={"samples": many})
-    found = compare(run).cells[0]
-    quantity = next(one for one in found.arms if one.label == LABEL).figures["lossless"]
+    run = synthetic.with_samples(run, many)
+    quantity = arm_of(compare(run), LABEL).figures["lossless"]
     assert quantity.low > 0.99 and quantity.n == 800
 
 
@@ -169,9 +165,9 @@ def test_a_server_that_tells_no_passes_is_timed_alone() -> None:
     )
     assert not any(one.lacks for one in untold.samples), "its own reason explains it"
     comparison = compare(untold)
-    arm = next(one for one in comparison.cells[0].arms if one.label == LABEL)
+    arm = arm_of(comparison, LABEL)
     assert arm.nfe_speedup.value is None and arm.nfe_speedup.reason == "SGLang tells none"
-    known = next(one for one in compare(run).cells[0].arms if one.label == LABEL)
+    known = arm_of(compare(run), LABEL)
     assert arm.wall_speedup.value is not None and known.wall_speedup.value is not None
     assert arm.decode_time_estimated, "what came before the first chunk is more than NTP's prompt pass"
     assert arm.served is None

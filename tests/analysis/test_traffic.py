@@ -7,10 +7,12 @@ import html
 import pytest
 
 from harness.analysis.answer import compare
-from harness.record.store import RunStore, read_run
+from harness.record.store import read_run
 from harness.reporting.page import render
+from tests.helpers.environments import with_environment
 from tests.helpers.pass_bytes import pass_bytes
 from tests.helpers.synthetic_run import SHAPE, altered, build
+from tests.helpers.two_runs import stored
 
 WHY = "scale not taken"
 NO_GPM = {"figures": ["dram_bandwidth_pct"], "reason": "no GPM"}
@@ -132,13 +134,7 @@ def test_what_is_not_known_is_absent_with_its_reason(events, percent, words):
 def test_the_scale_survives_the_run_directory(tmp_path):
     """Written by a session, read back, derived again."""
     run = counted(build(), 30.0, event(2e9))
-    with RunStore(tmp_path / "run") as store:
-        store.create(run.header)
-        for sample in run.samples:
-            store.append(sample)
-        for one in run.sessions:
-            store.append_session(one)
-    assert ntp_of(read_run(tmp_path / "run")).measured_bandwidth_bytes_per_s.value == pytest.approx(60e9)
+    assert ntp_of(read_run(stored(run, tmp_path / "run"))).measured_bandwidth_bytes_per_s.value == pytest.approx(60e9)
 
 
 def test_the_report_shows_the_counter_its_scale_and_the_doubt():
@@ -157,7 +153,6 @@ def test_the_report_shows_the_counter_its_scale_and_the_doubt():
 
 def test_a_warning_beside_a_fact_of_the_machine_is_shown():
     """A value that needs a word has it, not only one that is missing."""
-    run = build()
-    environment = {"pynvml_from": ["pynvml"], "reasons": {"pynvml_from": "warning: the deprecated distribution"}}
-    run = run.model_copy(update={"header": run.header.model_copy(update={"environment": environment})})
+    reasons = {"pynvml_from": "warning: the deprecated distribution"}
+    run = with_environment(build(), pynvml_from=["pynvml"], reasons=reasons)
     assert "pynvml (warning: the deprecated distribution)" in html.unescape(render(run, compare(run)))

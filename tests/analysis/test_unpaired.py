@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from scipy import stats
 
 from harness.analysis.figures.arm_figures import speedups_of_files, whole
 from harness.analysis.tally.tally import Tally, tally
@@ -30,17 +28,6 @@ def request(process: int, decode_s: float, tokens: int, prompt_s: float = 0.1, g
         prompt_s=prompt_s,
         latency_s=prompt_s + decode_s,
     )
-
-
-def test_the_interval_is_that_of_a_t_test_on_the_logarithms() -> None:
-    """Of the two intervals the wider one: Welch's, or that of equal variances."""
-    over, under = [1.0, 1.1, 0.9, 1.3], [0.5, 0.52, 0.47]
-    found = ratio_of_processes(over, under, 10)
-    logs = [np.log(side) for side in (over, under)]
-    ends = [stats.ttest_ind(*logs, equal_var=equal).confidence_interval(0.95) for equal in (True, False)]
-    widest = max(ends, key=lambda one: one.high - one.low)
-    assert found.value == pytest.approx(math.exp(logs[0].mean() - logs[1].mean())) and found.processes == 3
-    assert (found.low, found.high) == pytest.approx((math.exp(widest.low), math.exp(widest.high)))
 
 
 def test_two_files_a_side_have_no_interval() -> None:

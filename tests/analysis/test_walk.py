@@ -17,7 +17,7 @@ from harness.analysis.judge import highlight, verdict
 from harness.analysis.tally.tally import tally
 from harness.scenario.metrics import PRICES, names_of
 from tests.helpers import ROOT
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli
 
 QUICKSTART = ROOT / "reports" / "quickstart"
 Key = Callable[[dict[str, Any]], Hashable]
@@ -53,11 +53,10 @@ def made(run: Callable[[], object]) -> dict[str, Counter[Hashable]]:
     return found
 
 
-@pytest.mark.parametrize("command", [("verify",), ("report", "--markdown", "{}/verdict.md", "--out", "{}/page.html")])
-def test_each_value_is_made_once(command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("command", ["verify", "report --markdown {0}/verdict.md --out {0}/page.html"])
+def test_each_value_is_made_once(command: str, tmp_path: Path, cli: Cli) -> None:
     """Run, samples, figures by level, claims by place, and the answer of each part and batch size."""
-    name, *options = (word.format(tmp_path) for word in command)
-    found = made(lambda: sbd(monkeypatch, name, str(QUICKSTART), *options))
+    found = made(lambda: cli(f"{command.format(tmp_path)} {QUICKSTART}"))
     assert found.keys() == {"run", "sample", "claim", "answer", "figure"}
     assert [(kind, key) for kind, counts in found.items() for key, times in counts.items() if times > 1] == []
 

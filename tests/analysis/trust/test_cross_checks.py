@@ -12,12 +12,12 @@ import pytest
 from benchmarks.planted.tampering import TAMPERINGS
 from harness.analysis.trust.cross_checks import contradictions
 from harness.analysis.trust.integrity import integrity_of
-from harness.cli import main
 from harness.meters.environment import snapshot
 from harness.record.publication import publish
 from harness.record.store import read_run
 from harness.reporting import write_report
 from tests.helpers import ROOT
+from tests.helpers.command import Cli
 from tests.helpers.pages import headlines, words
 from tests.helpers.published import published
 from tests.helpers.records import RECORDS
@@ -40,14 +40,10 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def verified(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str]:
+def verified(cli: Cli, line: str) -> tuple[int, str]:
     """Exit code and first line of `sbd verify`."""
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
-        patch.setattr("sys.argv", ["sbd", "verify", *map(str, arguments)])
-        main()
-    code = ended.value.code
-    said = capsys.readouterr()
-    return (code if isinstance(code, int) else 0), (said.out or said.err).partition("\n")[0]
+    code = cli(f"verify {line}")
+    return code, (cli.out or cli.err).partition("\n")[0]
 
 
 @pytest.mark.parametrize("kind", TAMPERINGS)
@@ -79,22 +75,22 @@ def test_a_second_try_within_a_second_is_no_copy_of_the_first() -> None:
 
 @pytest.mark.parametrize("kind", sorted(UNSEEN))
 def test_a_demanded_signature_leaves_no_verdict_on_what_was_sealed_anew(
-    kind: str, sealed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cli: Cli, kind: str, sealed: Path, tmp_path: Path
 ) -> None:
     """Only the key's owner could have sealed it; with the signature that was there before, the seal is broken."""
     folder = shutil.copytree(sealed, tmp_path / "run")
     TAMPERINGS[kind](folder)
-    code, first = verified(capsys, folder)
+    code, first = verified(cli, f"{folder}")
     assert code == VOID and first.startswith("record  the record's seal is broken (")
     reseal(folder)
-    code, first = verified(capsys, folder, "--require-signature")
+    code, first = verified(cli, f"{folder} --require-signature")
     assert code == VOID and "a signature was demanded: the record is sealed, not signed" in first
-    code, first = verified(capsys, folder)
+    code, first = verified(cli, f"{folder}")
     assert code != VOID and first == "record  sealed, not signed"
 
 
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
-def test_a_signed_record_meets_the_demand(sealed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_signed_record_meets_the_demand(cli: Cli, sealed: Path, tmp_path: Path) -> None:
     """By any key, or by an allowed signer; another signer's is void; signers without the demand are refused."""
     key, other = tmp_path / "key", tmp_path / "other"
     for file in (key, other):
@@ -102,11 +98,11 @@ def test_a_signed_record_meets_the_demand(sealed: Path, tmp_path: Path, capsys: 
     folder = publish(sealed, tmp_path / "kept", key)
     (tmp_path / "allowed").write_text(f"me@here {key.with_suffix('.pub').read_text()}")
     (tmp_path / "others").write_text(f"them@there {other.with_suffix('.pub').read_text()}")
-    code, first = verified(capsys, folder, "--require-signature")
+    code, first = verified(cli, f"{folder} --require-signature")
     assert code != VOID and first.startswith("record  sealed, signed by ED25519 key SHA256:")
-    assert verified(capsys, folder, "--require-signature", "--signers", tmp_path / "allowed")[0] != VOID
-    assert verified(capsys, folder, "--require-signature", "--signers", tmp_path / "others")[0] == VOID
-    assert verified(capsys, folder, "--signers", tmp_path / "allowed")[0] == 2
+    assert verified(cli, f"{folder} --require-signature --signers {tmp_path}/allowed")[0] != VOID
+    assert verified(cli, f"{folder} --require-signature --signers {tmp_path}/others")[0] == VOID
+    assert verified(cli, f"{folder} --signers {tmp_path}/allowed")[0] == 2
 
 
 def test_the_page_of_an_altered_record_has_no_headline(sealed: Path, tmp_path: Path) -> None:

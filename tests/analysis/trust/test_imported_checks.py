@@ -13,6 +13,7 @@ from harness.record.imports.formats import read_file
 from harness.record.schema import Run
 from harness.scenario.imported import About, ImportedArm, imported_run
 from tests.helpers.bench_files import vllm_result, written
+from tests.helpers.synthetic_run import with_samples
 
 Damage = Callable[[dict[str, Any]], None]
 
@@ -89,5 +90,5 @@ def test_one_file_under_two_names_is_seen(tmp_path: Path) -> None:
 def test_a_sample_that_was_taken_out_is_missed(tmp_path: Path) -> None:
     """The header counts the requests of every file."""
     run = imported(tmp_path, vllm_result())
-    lacking = run.model_copy(update={"samples": run.samples[:-1]})
+    lacking = with_samples(run, run.samples[:-1])
     assert any("sent less those that failed" in words for words in contradictions(lacking))
