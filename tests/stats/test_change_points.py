@@ -26,8 +26,6 @@ from harness.stats.change_points import (
 )
 from tests.helpers.synthetic_history import autoregressive, stepped
 
-WITHIN = 3
-
 
 def find_changes(
     values: Sequence[float], scale: Scale, min_change: float = MIN_CHANGE, alpha: float = ALPHA, min_segment: int = MIN_SEGMENT
@@ -36,22 +34,16 @@ def find_changes(
     return changes_at(examine(values, scale, min_segment), alpha, min_change)
 
 
-def found_and_flat(histories: int, seed: int) -> tuple[int, int]:
-    """Of so many histories: with a 3 % step after 40 of 80 commits at 1 % noise, how many are given that change, and no other,
-    within ± 3 commits; without a step, how many are given none.
-    """
-    random = np.random.default_rng(seed)
-    found = flat = 0
-    for _ in range(histories):
-        changes = find_changes(stepped(random), "ratio")
-        found += len(changes) == 1 and abs(changes[0].index - 40) <= WITHIN
-        flat += not find_changes(stepped(random, factor=1.0), "ratio")
-    return found, flat
-
-
 def test_a_step_of_3_percent_is_found_and_a_flat_history_left_alone() -> None:
-    """In at least 95 % of 200 histories each; benchmarks/history_trend.py has the figures of more."""
-    found, flat = found_and_flat(200, seed=1)
+    """After 40 of 80 commits at 1 % noise, within ± 3 and no other, and none of a flat one; in at least 95 % of 200 histories
+    each; benchmarks/history_trend.py has the figures of more.
+    """
+    random = np.random.default_rng(1)
+    found = flat = 0
+    for _ in range(200):
+        changes = find_changes(stepped(random), "ratio")
+        found += len(changes) == 1 and abs(changes[0].index - 40) <= 3
+        flat += not find_changes(stepped(random, factor=1.0), "ratio")
     assert found >= 190 and flat >= 190
 
 
@@ -141,15 +133,6 @@ def test_a_stage_stands_only_if_its_weakest_change_does() -> None:
     one = Examined(points, points, "difference", stages)
     assert one.p == 0.0001
     assert [[change.index for change in changes_at(one, level)] for level in (0.02, 0.005, 1e-5)] == [[5, 10], [5], []]
-
-
-def test_examined_once_every_level_gives_what_find_changes_gives() -> None:
-    """The stages of a series answer for any level."""
-    values = stepped(np.random.default_rng(12), factor=1.015)
-    one = examine(values, "ratio")
-    answers: list[tuple[LevelChange, ...]] = [changes_at(one, alpha) for alpha in (0.5, 0.01, 1e-12)]
-    assert answers == [find_changes(values, "ratio", alpha=alpha) for alpha in (0.5, 0.01, 1e-12)]
-    assert [bool(answer) for answer in answers] == [True, True, False]
 
 
 def test_one_wild_run_is_no_level() -> None:

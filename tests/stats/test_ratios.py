@@ -56,13 +56,6 @@ def test_two_processes_are_these_two_only() -> None:
     assert got.method == "t on log ratios, these 2 processes only" and got.spread.process is None
 
 
-def test_processes_that_agree_more_than_chance_would_take_nothing_away() -> None:
-    """Where MS processes is below MS residual the process part is zero, never negative."""
-    table = np.array([[1.0, 2.0, 3.0], [4.0, 6.0, 5.0], [9.0, 7.0, 8.0]])  # each process's mean is within 1/3 of 5
-    found, alone = variance_of_mean(table), table.mean(axis=1)
-    assert found.value == pytest.approx(alone.var(ddof=1) / 3) and found.degrees == 2 and found.spread.process == 0
-
-
 @given(st.integers(0, 10**6), st.integers(3, 12), st.integers(3, 6))
 def test_mean_squares_are_those_of_least_squares(seed: int, prompts: int, processes: int) -> None:
     """Fit grand mean, prompts, processes one after the other with lstsq: the drops in the residual are the sums of squares."""
@@ -78,6 +71,8 @@ def test_mean_squares_are_those_of_least_squares(seed: int, prompts: int, proces
     rest = left(rows, columns) / ((prompts - 1) * (processes - 1))
     found = variance_of_mean(table)
     assert found.value * table.size == pytest.approx(of_prompts + max(0.0, of_processes - rest), rel=1e-9)
+    assert found.spread.process**2 * prompts == pytest.approx(max(0.0, of_processes - rest), rel=1e-9, abs=1e-9)
+    assert of_processes > rest or found.degrees == prompts - 1
 
 
 def test_an_empty_cell_is_filled_by_the_least_squares_fit() -> None:

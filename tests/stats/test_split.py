@@ -30,19 +30,6 @@ def test_the_p_value_is_that_of_all_orders() -> None:
     assert estimate == pytest.approx(exact, abs=5 * math.sqrt(exact / 20_000))
 
 
-def test_the_best_place_of_noise_is_not_significant() -> None:
-    """Testing the noise's own best split as if it had been named before would call a third of these changes."""
-    random = np.random.default_rng(3)
-    p_values = []
-    for _ in range(200):
-        points = random.normal(size=30)
-        places = np.arange(5, 30 - 5 + 1)
-        sums = (points - points.mean()).cumsum()[places - 1]
-        best = int(places[np.argmax(sums**2 / (places * (30 - places)))])
-        p_values.append(split_p(points, best, 5, permutations=199))
-    assert np.mean(np.array(p_values) <= 0.05) < 0.11  # 5 % ± 4 standard errors
-
-
 def test_the_tail_is_that_of_very_many_orders() -> None:
     """p of about 1 in 1,000, read from 399 orders, against 200,000: within a factor of two, normal or skewed."""
     random = np.random.default_rng(4)
