@@ -171,12 +171,10 @@ def test_the_smallest_split_that_fits() -> None:
 
 def test_of_splits_that_reach_a_speed_the_one_with_most_per_gpu() -> None:
     """2.3 tokens/s per user: one device does it with 2 rows, 2 do it with more rows per GPU."""
-    asked = question(goal=Goal(tokens_per_s_per_user=2.3))
-    (auto,) = plan(asked, [device()]).devices
-    alone = {degree: plan(replace(asked, degrees=(degree,)), [device()]).devices[0].sbd for degree in (1, 2)}
-    speeds = {degree: arm.tokens_per_s_per_gpu.expected for degree, arm in alone.items() if arm and arm.tokens_per_s_per_gpu}
-    assert speeds[2] > speeds[1]
-    assert auto.sbd == alone[2]
+    goal = Goal(tokens_per_s_per_user=2.3)
+    one, two = (planned(device(), goal=goal, degrees=(degree,)).sbd for degree in (1, 2))
+    assert two.tokens_per_s_per_gpu.expected > one.tokens_per_s_per_gpu.expected
+    assert planned(device(), goal=goal).sbd == two
 
 
 def test_what_a_check_refuses_is_decoded_again() -> None:
@@ -186,11 +184,11 @@ def test_what_a_check_refuses_is_decoded_again() -> None:
     found = {}
     for speedup, per_check in ((4.0, None), (2.0, 8.0), (2.0, None)):
         acceptance = from_speedup(16, speedup, per_check)
-        asked = question(shape=KNOWN_SHAPES["llama-3.1-8b"], acceptance=acceptance, goal=Goal(batch=8))
-        (found[speedup, per_check],) = plan(asked, [load_profile("h100-sxm")]).devices
-    whole, half, slow = (one.wall_speedup.expected for one in found.values() if one.wall_speedup)
+        shape = KNOWN_SHAPES["llama-3.1-8b"]
+        found[speedup, per_check] = planned(load_profile("h100-sxm"), shape=shape, acceptance=acceptance, goal=Goal(batch=8))
+    whole, half, slow = (one.wall_speedup.expected for one in found.values())
     assert half == pytest.approx(whole / 2, rel=0.02) and half < whole / 2 and half < slow
-    rows = {key: one.sbd.memory.largest_batch for key, one in found.items() if one.sbd and one.sbd.memory}
+    rows = {key: one.sbd.memory.largest_batch for key, one in found.items()}
     assert rows[2.0, 8.0] < rows[2.0, None] == rows[4.0, None]
 
 
@@ -230,10 +228,8 @@ def test_break_even_is_that_of_every_batch_alone(
     )
     shape, profile = KNOWN_SHAPES[name], load_profile(hardware)
     profile = profile.model_copy(update={"memory_bytes": device(memory_bytes=1e13).memory_bytes})
-    (found,) = plan(
-        question(shape=shape, acceptance=acceptance, workload=RowTokens(context_tokens=context, longest_tokens=context)),
-        [profile],
-    ).devices
+    workload = RowTokens(context_tokens=context, longest_tokens=context)
+    found = planned(profile, shape=shape, acceptance=acceptance, workload=workload)
     (breaks,) = found.break_even
     speedups = {batch: _scalar(profile, shape, acceptance, batch, context).wall_speedup for batch in range(1, 61)}
     paying = {batch for first, last in breaks.pays for batch in range(first, last + 1)}
@@ -247,9 +243,8 @@ def test_break_even_is_that_of_every_batch_alone(
 def test_break_even_of_ragged_batches_is_searched_far() -> None:
     """Without passes by batch thousands of batches are searched; the last that pays and the next one, each alone."""
     acceptance, profile, shape = from_speedup(16, 3), load_profile("h200-sxm"), KNOWN_SHAPES["llama-3.1-8b"]
-    (found,) = plan(
-        question(shape=shape, acceptance=acceptance, workload=RowTokens(context_tokens=4096, longest_tokens=4096)), [profile]
-    ).devices
+    workload = RowTokens(context_tokens=4096, longest_tokens=4096)
+    found = planned(profile, shape=shape, acceptance=acceptance, workload=workload)
     (breaks,) = found.break_even
     last = breaks.last_batch
     assert breaks.searched_batch == 8192 and breaks.pays == ((1, last),)
@@ -268,18 +263,8 @@ def test_the_batch_of_a_speed_is_the_one_that_serves_most(hardware: str) -> None
     """Brute force over all batches that fit, each alone: the most tokens per second among those fast enough, in each arm."""
     shape, acceptance, target = KNOWN_SHAPES["llama-3.2-1b"], from_speedup(16, 3), 60.0
     profile, workload = load_profile(hardware), RowTokens(context_tokens=16_384, longest_tokens=16_384)
-    (found,) = plan(
-        Question(
-            shape=shape,
-            deployment=BF16,
-            acceptance=acceptance,
-            workload=workload,
-            goal=Goal(tokens_per_s_per_user=target),
-            degrees=(1,),
-            rung="datasheet",
-        ),
-        [profile],
-    ).devices
+    goal = Goal(tokens_per_s_per_user=target)
+    found = planned(profile, shape=shape, acceptance=acceptance, workload=workload, goal=goal, degrees=(1,))
     for arm, figure in ((found.ntp, "ntp_tokens_per_s"), (found.sbd, "sbd_tokens_per_s")):
         fits = range(1, arm.memory.largest_batch + 1)
         speeds = {b: getattr(_scalar(profile, shape, acceptance, b, 16_384), figure) for b in fits}
@@ -342,17 +327,13 @@ def test_a_mixture_fits_by_all_experts_and_streams_the_visited() -> None:
     fits, too_small = plan(asked, [load_profile("h100-sxm"), load_profile("l40s")]).devices
     assert fits.ntp.memory.weight_bytes == 2 * shape.params > 61e9
     assert too_small.ntp.batch is None and "61.1 GB" in str(too_small.ntp.reason)
-    in_4_bits = Deployment(dtype="bfloat16", weights=WEIGHT_FORMATS["int4-g128"])
-    small = plan(replace(asked, deployment=in_4_bits), [load_profile("l40s")]).devices[0].ntp
-    experts = 48 * 128 * 3 * 2048 * 768  # layers x experts x gate, up and down: 95 % of all weights, at 4 bits and scales
-    others_bytes = 2 * (shape.params - experts)
-    assert 0 < small.memory.weight_bytes - experts * 0.5195 < others_bytes
     reading_all_per_s = 3350e9 / (2 * shape.params)
     reading_active_per_s = 3350e9 / (2 * 3.3e9)  # activated per token, as the model card says
     assert 5 * reading_all_per_s < fits.ntp.tokens_per_s_per_user.expected < 1.2 * reading_active_per_s
     assert fits.break_even[0].pays[0][0] > 1  # alone a block visits more experts than the passes it saves
-    dense = question(shape=KNOWN_SHAPES["llama-3.1-8b"], acceptance=from_speedup(16, 3), goal=Goal(batch=1))
-    assert plan(dense, [load_profile("h100-sxm")]).devices[0].break_even[0].pays[0][0] == 1
+    dense = KNOWN_SHAPES["llama-3.1-8b"]
+    found = planned(load_profile("h100-sxm"), shape=dense, acceptance=from_speedup(16, 3), goal=Goal(batch=1))
+    assert found.break_even[0].pays[0][0] == 1
 
 
 def test_what_a_format_saves_is_what_fits() -> None:
@@ -383,9 +364,8 @@ def test_every_profile_is_planned_or_has_its_reason() -> None:
     assert {one.reason is None for one in found.devices} == {True, False}, "both kinds are among the shipped ones"
 
 
-def test_a_device_without_memory_or_power_figure() -> None:
-    """Without a size nothing is said to fit; without a power there is no energy, but a reason."""
-    assert planned(device(memory_bytes=None)).reason == "no memory (typed here)"
+def test_a_device_without_a_power_figure() -> None:
+    """There is no energy, but a reason."""
     arm = planned(device(power_w=None)).sbd
     assert arm.kwh_per_million_tokens is None and arm.kwh_reason == "power not known: typed here"
 
@@ -417,7 +397,7 @@ def test_passes_by_batch_are_those_given_and_no_more() -> None:
     lockstep = FOUR_PASSES.in_lockstep([(4, 6.0), (16, 9.0)])
     assert [lockstep.passes_at(b) for b in (1, 4, 8, 16)] == pytest.approx([4, 6, 54**0.5, 9])  # 8 is halfway in log
     assert list(lockstep.passes_at(np.array([1.0, 16.0]))) == pytest.approx([4, 9])
-    (found,) = plan(question(acceptance=lockstep, goal=Goal(batch=2)), [device()]).devices
+    found = planned(device(), acceptance=lockstep, goal=Goal(batch=2))
     assert found.break_even[0].searched_batch == 16 and found.sbd.passes_per_block == pytest.approx(24**0.5)
     with pytest.raises(UserError, match="given up to batch 16, not for 17"):
         question(acceptance=lockstep, goal=Goal(batch=17))
@@ -426,19 +406,15 @@ def test_passes_by_batch_are_those_given_and_no_more() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: from_speedup(16, 17), "allowed are 1 to 16"),
         (lambda: from_table1(16, "llama-3.1-8b/GSM8K/medium"), "LEVEL"),
         (lambda: from_table1(8, "llama-3.1-8b/GSM8K/low"), "block size 16, not 8"),
         (lambda: FOUR_PASSES.in_lockstep([(8, 3.0)]), "1=4, 8=3"),
         (lambda: FOUR_PASSES.in_lockstep([(1, 4.0)]), "must rise from 2"),
         (lambda: FOUR_PASSES.in_lockstep([(8, 11.0)]), "at most the block size 10"),
-        (lambda: Goal(batch=1, tokens_per_s_per_user=1), "give one of them"),
         (lambda: Goal(requests_per_s=0), "more than 0"),
         (lambda: RowTokens(context_tokens=-1, longest_tokens=0), "at least 0"),
         (lambda: question(memory_reserve=1), "from 0 to below 1"),
         (lambda: question(matrix_dtype="int4"), "allowed are bfloat16"),
-        (lambda: question(degrees=(3,)), "10 attention heads"),
-        (lambda: question(goal=Goal(requests_per_s=1)), "output tokens"),
         (lambda: question(contexts=(-5,)), "context of -5"),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -17,13 +16,6 @@ from harness.errors import UserError
 STEP_S = 0.001
 
 
-def erlang_c(servers: int, load: float) -> float:
-    """Probability that a request waits at M/M/c (Erlang, 1917)."""
-    terms = [load**k / math.factorial(k) for k in range(servers)]
-    last = load**servers / math.factorial(servers) * servers / (servers - load)
-    return last / (sum(terms) + last)
-
-
 def constant(chunk: int, chunk_context: float, rows: int, context: float) -> float:
     """Steps of the same length; a prompt costs nothing."""
     return STEP_S if rows else 0.0
@@ -34,52 +26,18 @@ def by_rows(chunk: int, chunk_context: float, rows: int, context: float) -> floa
     return STEP_S * rows
 
 
-def exponential(n: int, passes: int, rate: float, servers: int, run: int = 0) -> tuple[Arrivals, QueueEngine]:
-    """Geometric lengths of that mean, so that ends are as memoryless as arrivals."""
-    lengths = np.random.default_rng([5, run]).geometric(1 / passes, n) + 1
-    seed = int(np.random.default_rng([6, run]).integers(2**31))
-    return poisson(rate, [1] * n, lengths.tolist(), seed=seed), QueueEngine(
-        step_s=constant, largest_batch=servers, chunk_tokens=1
-    )
-
-
 @pytest.mark.parametrize("servers", [1, 4])
 def test_waits_are_those_of_the_recursion(servers: int) -> None:
     """Kiefer and Wolfowitz: a request begins when it has come and the first of the servers is free; to a few steps."""
-    arrivals, engine = exponential(20_000, 4000, 0.8 * servers / (4000 * STEP_S), servers)
+    lengths = np.random.default_rng(5).geometric(1 / 4000, 20_000) + 1
+    arrivals = poisson(0.8 * servers / (4000 * STEP_S), [1] * 20_000, lengths.tolist(), seed=6)
+    engine = QueueEngine(step_s=constant, largest_batch=servers, chunk_tokens=1)
     free, waits = [0.0] * servers, []
     for at_s, tokens in zip(arrivals.at_s, arrivals.output_tokens, strict=True):
         begin = max(at_s, heapq.heappop(free))
         waits.append(begin - at_s)
         heapq.heappush(free, begin + (tokens - 1) * STEP_S)
     assert simulate(engine, arrivals).waited_s.mean() == pytest.approx(np.mean(waits), rel=0.02)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(("servers", "runs"), [(1, 2), (4, 8)])
-def test_exponential_lengths_wait_as_at_m_m_c(servers: int, runs: int) -> None:
-    """Mean wait before the first token, within 2 %, over runs of 500,000 requests.
-
-    Such a run has a standard deviation of 0.8 % at one server and 1.6 % at four, by 15 runs of the recursion above. Few of
-    its requests wait at four, and these in clusters. So 2 % are 3.5 standard deviations of the mean over the runs.
-    """
-    passes, utilisation = 4000, 0.5
-    rate = utilisation * servers / (passes * STEP_S)
-    expected = erlang_c(servers, utilisation * servers) * passes * STEP_S / (servers * (1 - utilisation))
-    means = []
-    for run in range(runs):
-        arrivals, engine = exponential(500_000, passes, rate, servers, run)
-        means.append(simulate(engine, arrivals).waited_s.mean())
-    assert np.mean(means) == pytest.approx(expected, rel=0.02)
-
-
-def test_equal_lengths_wait_as_at_m_d_1() -> None:
-    """Pollaczek and Khinchine: half of what exponential ones wait."""
-    passes, utilisation, n = 4000, 0.6, 40_000
-    engine = QueueEngine(step_s=constant, largest_batch=1, chunk_tokens=1)
-    served = simulate(engine, poisson(utilisation / (passes * STEP_S), [1] * n, [passes + 1] * n, seed=7)).steady(0.05)
-    expected = utilisation * passes * STEP_S / (2 * (1 - utilisation))
-    assert served.waited_s.mean() == pytest.approx(expected, rel=0.02)
 
 
 @pytest.mark.parametrize("lengths", ["equal", "exponential"])
