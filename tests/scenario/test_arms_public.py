@@ -10,7 +10,7 @@ from harness.analysis.answer import compare
 from harness.errors import ScenarioError
 from harness.models.block_families import FAMILIES
 from harness.record.store import read_run
-from tests.helpers.fake_machine import uncalibrated
+from tests.helpers.fake_machine import run_of
 from tests.helpers.plans import SDAR, case_of, plan_of, published_arm
 
 
@@ -61,11 +61,11 @@ parts:
       - {method: sbd, block_size: 8, solver: threshold, tau: 0.9}
       - {method: block_diffusion, family: nemotron, block_size: 8, solver: threshold, tau: [0.9, 1]}
       - {method: block_diffusion, family: sdlm, block_size: 8, solver: longest_prefix, tau: 0.9}
-      - {method: block_diffusion, family: sdar, block_size: 8, commit: [], solver: threshold, tau: 0.9}
+      - {method: block_diffusion, family: sdar, block_size: 8, solver: threshold, tau: 0.9}
       - {method: block_diffusion, family: llada, block_size: 8, solver: top_k, tokens: 4}
     batch_sizes: [1, 3]
     workload: {tasks: [word_problems], prompts: 3, max_new_tokens: 24}
-""".replace("commit: [], ", "")
+"""
 
 
 @pytest.mark.parametrize("session", ["static", "plain"])
@@ -74,11 +74,7 @@ def test_a_run_of_the_reference_model_under_public_protocols(tmp_path: Path, ses
     still solves its problems when driven that way; the other families only show that their arms are recorded and compared.
     """
     pytest.importorskip("torch")
-    from harness.runner.runner import run
-
-    (tmp_path / "s.yaml").write_text(SCENARIO.replace("SESSION", session))
-    out = run(tmp_path / "s.yaml", tmp_path / "out", machine=uncalibrated())
-    for cell in compare(read_run(out)).cells:
+    for cell in compare(read_run(run_of(SCENARIO.replace("SESSION", session), tmp_path))).cells:
         by_label = {arm.label: arm for arm in cell.arms}
         assert len(by_label) == 7
         nemotron, ntp = by_label["nemotron k=8 threshold τ=0.9"], by_label["NTP"]

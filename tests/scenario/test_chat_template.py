@@ -13,6 +13,7 @@ from harness.errors import ScenarioError, UserError
 from harness.runner.job import Job
 from harness.scenario.loading import load_scenario, scenario_digest
 from tests.helpers.gguf_files import write_gguf
+from tests.helpers.scenarios import on_model, write
 
 CONFIG = {
     "model_type": "llama",
@@ -29,9 +30,7 @@ CONFIG = {
 def written(folder: Path, model: dict[str, Any], **workload: Any) -> Path:
     """A scenario of one part in ``folder``."""
     work = {"tasks": ["word_problems"], "prompts": 2, "max_new_tokens": 8} | workload
-    part = {"name": "p", "model": model, "dtype": "float32", "timed": False, "arms": [{"method": "ntp"}], "workload": work}
-    (folder / "s.yaml").write_text(yaml.safe_dump({"version": 1, "name": "s", "question": "?", "parts": [part]}))
-    return folder / "s.yaml"
+    return write(folder, yaml.safe_dump(on_model(model, workload=work)))
 
 
 def template_of(file: Path) -> object:

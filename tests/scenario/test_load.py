@@ -10,7 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from harness.errors import ScenarioError
-from harness.scenario.load import Load, recorded_load
+from harness.record.written import WrittenPart
+from harness.scenario.load import recorded_load
 from harness.scenario.loading import load_scenario
 from harness.scenario.plan import Plan, make_plan
 from harness.scenario.scenario import Scenario
@@ -44,8 +45,9 @@ def test_a_load_of_several_concurrencies_is_a_cell_for_each() -> None:
     assert [len(slot.prompt_range) for slot in plan.slots()] == [1, 24, 2, 24, 4, 24, 4, 24]
     written = plan.scenario.model_dump(mode="json")["parts"][0]
     assert written["batch_sizes"] == [1, 2, 4, 24]
+    part = WrittenPart.model_validate(written)
     assert Scenario.model_validate(plan.scenario.model_dump(mode="json")) == plan.scenario, "it is read again as it was"
-    assert [(found.words(size) if (found := recorded_load(written, size)) else None) for size in (2, 24, 3)] == [
+    assert [(found.words(size) if (found := recorded_load(part, size)) else None) for size in (2, 24, 3)] == [
         "2 in flight",
         "2 requests/s",
         None,
@@ -101,7 +103,7 @@ def scenario_file(folder: Path, lines: list[dict[str, Any]], load: dict[str, Any
 
 
 def test_a_trace_is_one_sample_pinned_by_its_digest(tmp_path: Path) -> None:
-    """Its lines are counted; another file under the same name is refused."""
+    """Its lines are counted; another file under the same name is refused, and so is none."""
     file = scenario_file(tmp_path, TRACE, {})
     scenario = load_scenario(file)
     [case] = make_plan(scenario).cases
@@ -113,6 +115,9 @@ def test_a_trace_is_one_sample_pinned_by_its_digest(tmp_path: Path) -> None:
     load_scenario(scenario_file(tmp_path, TRACE, pinned))
     with pytest.raises(ScenarioError, match="another trace than meant"):
         load_scenario(scenario_file(tmp_path, TRACE[:-1], pinned))
+    (tmp_path / "trace.jsonl").unlink()
+    with pytest.raises(ScenarioError, match="cannot read the trace"):
+        load_scenario(file)
 
 
 @pytest.mark.parametrize(
@@ -135,16 +140,3 @@ def test_the_first_requests_of_a_trace_are_enough(tmp_path: Path) -> None:
     lines = [*TRACE, {"timestamp": 0, "input_length": 1, "output_length": 999}]
     [case] = make_plan(load_scenario(scenario_file(tmp_path, lines, {"requests": 6}))).cases
     assert case.requests == 6
-
-
-def test_a_trace_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    """With its path."""
-    file = scenario_file(tmp_path, TRACE, {})
-    (tmp_path / "trace.jsonl").unlink()
-    with pytest.raises(ScenarioError, match="cannot read the trace"):
-        load_scenario(file)
-
-
-def test_words_of_a_load() -> None:
-    """As sections of a page name it."""
-    assert Load(requests_per_s=0.5).words(24) == "0.5 requests/s" and Load(concurrency=(1, 4)).words(4) == "4 in flight"

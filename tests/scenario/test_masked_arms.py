@@ -11,7 +11,7 @@ from harness.record.store import read_run
 from harness.regression.counted import counted
 from harness.reporting.page import render
 from harness.scenario.masked_arms import MASKED_CHAIN
-from tests.helpers.fake_machine import uncalibrated
+from tests.helpers.fake_machine import run_of
 from tests.helpers.pages import words
 from tests.helpers.plans import plan_of
 
@@ -62,10 +62,7 @@ def test_a_run_of_all_of_them_yields_a_report(tmp_path: Path) -> None:
     how often it wrote what NTP wrote; FreeDave's output is that of one token a pass.
     """
     pytest.importorskip("torch")
-    from harness.runner.runner import run
-
-    (tmp_path / "s.yaml").write_text(SCENARIO)
-    held = read_run(run(tmp_path / "s.yaml", tmp_path / "out", machine=uncalibrated()))
+    held = read_run(run_of(SCENARIO, tmp_path))
     comparison = compare(held)
     outputs = {
         label: [row.output_ids for s in held.samples for row in s.rows if s.case_id == case_id]

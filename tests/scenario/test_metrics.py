@@ -40,6 +40,7 @@ def test_what_can_be_claimed_is_derived_and_judged(name: str) -> None:
     bound = "<= 100" if metric.better == "lower" else ">= 0.01"
     (found, *_) = judged(FULL, f"{name} {bound}").judgements
     assert found.metric == name and found.unit == metric.unit and found.reason
+    assert found.value.value is not None or name in ("joules_per_token", "lossless", "prediction_error_during_run")
     arm = sbd_arm(served=False)
     own = {"wall_speedup", "identical_to_ntp"}
     assert name in arm.figures or name in own

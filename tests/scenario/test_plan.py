@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,12 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from harness.cli.plan import estimated, render
 from harness.errors import UnknownModelError, UserError
-from harness.hardware.profile import Calibration
 from harness.models import KNOWN_SHAPES
 from harness.models.deployment import Deployment
-from harness.roofline.ceilings import ceilings_from_calibration
 from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass
 from harness.roofline.storage import kv_cache_bytes
@@ -105,14 +100,11 @@ def test_ids_are_the_product_of_the_axes() -> None:
 
 
 def test_replay_comes_from_the_published_table() -> None:
-    """Mean passes per block = k / the NFE speedup of the cell, read here from the table by other code."""
+    """Mean passes per block = k / the NFE speedup of the cell, 3.03 in the paper."""
     cell = {"base_model": "qwen-3-8b", "task": "MBPP", "sampling": "sbd_gamma_high"}
     case = case_of("sbd", arms=[{"method": "ntp"}, {"method": "sbd", "acceptance": {"replay": {"table1": cell}}}])
-    table = ROOT / "harness" / "scenario" / "paper_table1.csv"
-    rows = list(csv.reader(table.read_text().splitlines()))
-    published = next(float(r[6]) for r in rows if (r[0], r[3], r[4]) == ("qwen-3-8b", "sbd_gamma_high", "MBPP"))
     assert case.replay.assumed
-    assert case.replay.nfe_speedup == published == TABLE1["qwen-3-8b", "MBPP", "sbd_gamma_high"] == 3.03
+    assert case.replay.nfe_speedup == TABLE1["qwen-3-8b", "MBPP", "sbd_gamma_high"] == 3.03
     assert case.replay.mean_passes_per_block == pytest.approx(16 / 3.03)
     assert case.part.replayed
     assert case.case_id.endswith("sbd-k16-replay-qwen-3-8b-MBPP-gamma_high-t0-entropy_bounded")
@@ -349,37 +341,9 @@ def test_a_prompt_that_is_too_long_is_refused() -> None:
 )
 def test_a_plan_that_no_run_would_finish_is_refused_by_its_number(changes: dict[str, Any], words: str) -> None:
     """Before any list of it is made, with what to do."""
-    part = {
-        "name": "p",
-        "model": {"random": "llama-250m"},
-        "dtype": "float32",
-        "arms": [{"method": "ntp"}],
-        "workload": {"synthetic": {"prompt_tokens": 8}, "prompts": 4, "max_new_tokens": 8},
-    }
     with pytest.raises(ValidationError, match=words) as refusal:
-        Scenario.model_validate({"version": 1, "name": "many", "parts": [part | changes]})
+        plan_of(**{"arms": [{"method": "ntp"}]} | changes)
     assert "split the file" in str(refusal.value)
-
-
-COMPILED_S = 3.6 * 30 * (2 + 1.8)
-"""What the published run of real_model spent on graphs of its own forwards, on a machine that had compiled nothing; those of
-generate() are still estimated.
-"""
-
-
-def test_the_time_of_the_real_model_is_what_its_published_run_took() -> None:
-    """From its own calibration: the samples alone, and the whole run from its first line to its last, each within 25 %. Its
-    own forwards were compiled in each of three processes; that is added here.
-    """
-    run = published("real_model")
-    [part] = {case.part for case in run.header.cases}
-    ceilings = ceilings_from_calibration(Calibration.model_validate((run.header.calibration or {})[part]), "bfloat16")
-    told = estimated(make_plan(Scenario.model_validate(run.header.scenario)), lambda case: (ceilings, None))
-    assert told.total_s == pytest.approx(sum(one.prefill_s + one.decode_s for one in run.samples), rel=0.25)
-    ends = [datetime.fromisoformat(one) for one in (run.header.created_at, run.samples[-1].ended_at) if one]
-    assert told.run_s + COMPILED_S == pytest.approx((ends[1] - ends[0]).total_seconds(), rel=0.25)
-    assert told.run_s > 1.25 * told.total_s, "calibration and measured passes come on top"
-    assert "the whole run: about" in render(told)
 
 
 @pytest.mark.parametrize("name", ["quickstart", "verified_250m", "real_model"])

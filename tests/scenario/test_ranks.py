@@ -28,23 +28,22 @@ from harness.scenario.ranks import RENDEZVOUS, Ranks, ranks_here, refuse_other_w
 from harness.scenario.scenario import Scenario
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.child_processes import InThisProcess
+from tests.helpers.environments import with_cases, with_header
 from tests.helpers.fake_machine import SCENARIO, FakeEngine, fake_machine
+from tests.helpers.plans import PART
+from tests.helpers.scenarios import GOOD, write
 from tests.helpers.synthetic_run import priced
 
-PART = {
-    "name": "p",
-    "model": {"random": "llama-250m"},
-    "dtype": "bfloat16",
+SPLIT = {
     "tensor_parallel": 2,
     "baseline_check": 2,
-    "arms": [{"method": "ntp"}, {"method": "sbd", "acceptance": {"replay": {"nfe_speedup": 2.0}}}],
     "workload": {"synthetic": {"prompt_tokens": 8}, "prompts": 2, "max_new_tokens": 32},
 }
 
 
 def scenario(*parts: dict[str, object]) -> Scenario:
     """The part above with changes, once per argument."""
-    return Scenario.model_validate({"version": 1, "name": "s", "parts": [PART | changes for changes in parts or ({},)]})
+    return Scenario.model_validate({"version": 1, "name": "s", "parts": [PART | SPLIT | changes for changes in parts or ({},)]})
 
 
 def case_of(method: str, **changes: object) -> Case:
@@ -79,12 +78,12 @@ def test_torchrun_must_have_started_as_many_as_every_part_asks_for(parts: list[d
     refuse_other_world(scenario({"tensor_parallel": 4}, {"name": "q", "tensor_parallel": 4}), 4)
 
 
-@pytest.mark.parametrize(("devices", "allowed"), [(3, "1, 2, 4"), (8, "1, 2, 4")])
-def test_heads_that_do_not_divide_are_refused_before_anything_runs(devices: int, allowed: str) -> None:
+@pytest.mark.parametrize("devices", [3, 8])
+def test_heads_that_do_not_divide_are_refused_before_anything_runs(devices: int) -> None:
     """16 attention heads go into 8, but 4 KV heads do not: nobody may hold half a head, nor the same one twice."""
     shape = make_plan(scenario()).cases[0].shape
     assert (shape.heads, shape.kv_heads) == (16, 4)
-    words = f"16 attention heads and 4 KV heads, .* over {devices} processes; allowed: {allowed}$"
+    words = f"16 attention heads and 4 KV heads, .* over {devices} processes; allowed: 1, 2, 4$"
     with pytest.raises(ScenarioError, match=words):
         make_plan(scenario({"tensor_parallel": devices}))
 
@@ -93,19 +92,14 @@ def test_heads_that_do_not_divide_are_refused_before_anything_runs(devices: int,
     ("line", "words"),
     [
         ("tensor_parallel: 0", "tensor_parallel"),
-        ("tensor_parallel: 2\n  execution: compiled", "is not compiled; use execution: eager, graphs or auto"),
-        ("tensor_parallel: 2\n  device: cuda:1", "a GPU of its own, but device is cuda:1; use cuda"),
+        ("tensor_parallel: 2\n    execution: compiled", "is not compiled; use execution: eager, graphs or auto"),
+        ("tensor_parallel: 2\n    device: cuda:1", "a GPU of its own, but device is cuda:1; use cuda"),
     ],
 )
 def test_what_cannot_be_split_is_refused_with_file_and_line(line: str, words: str, tmp_path: Path) -> None:
     """And with what to use instead."""
-    file = tmp_path / "s.yaml"
-    file.write_text(
-        f"version: 1\nname: s\nparts:\n- name: p\n  {line}\n  model: {{random: llama-250m}}\n  dtype: bfloat16\n"
-        "  arms: [{method: ntp}]\n  workload: {synthetic: {prompt_tokens: 8}, prompts: 1, max_new_tokens: 4}\n"
-    )
     with pytest.raises(ScenarioError, match=words) as refused:
-        load_scenario(file)
+        load_scenario(write(tmp_path, GOOD.replace("dtype:", f"{line}\n    dtype:")))
     assert "s.yaml:" in str(refused.value)
 
 
@@ -136,8 +130,10 @@ def test_memory_is_that_of_one_gpu_or_of_all_processes_on_a_host() -> None:
     assert host.total_bytes == 2 * gpu.total_bytes
 
 
-UNHEARD_OF = load_profile("l4").model_copy(update={"name": "unheard-of"})
-"""A device whose link the table of links does not have."""
+L4 = load_profile("l4")
+UNLINKED = L4.link_bytes_per_s.model_copy(update={"value": None, "grade": None})
+UNHEARD_OF = L4.model_copy(update={"name": "unheard-of", "link_bytes_per_s": UNLINKED})
+"""A device whose link nobody knows."""
 
 
 def test_a_split_case_is_planned_with_what_its_devices_send() -> None:
@@ -153,9 +149,8 @@ def test_a_split_case_is_planned_with_what_its_devices_send() -> None:
 
 def split_run(devices: int, device: str, **header: object) -> Run:
     """A synthetic run of one part, its cases split over so many devices."""
-    run = synthetic.build(synthetic.Part(prompts=2))
-    cases = [case.model_copy(update={"tensor_parallel": devices, "device": device}) for case in run.header.cases]
-    return run.model_copy(update={"header": run.header.model_copy(update={"cases": cases} | header)})
+    run = synthetic.build(prompts=2)
+    return with_header(with_cases(run, lambda case: {"tensor_parallel": devices, "device": device}), **header)
 
 
 def test_recorded_passes_are_priced_for_one_of_the_devices() -> None:

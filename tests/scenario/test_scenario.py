@@ -48,6 +48,7 @@ def test_shipped_scenarios_load_and_survive_the_record(name: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "key", "words"),
     [
+        ("name: small", "name: small\nname: other", 3, "name", ["the key is given twice, first on line 2"]),
         ("dtype: bfloat16", "dtpye: bfloat16", 6, "parts.0.dtpye", ["unknown key", "did you mean 'dtype'"]),
         ("gamma: [0, 0.35]", "gama: 1", 9, "parts.0.arms.1.gama", ["unknown key", "did you mean 'gamma'"]),
         ("gamma: [0, 0.35]", "gamma: [0, -0.1]", 9, "parts.0.arms.1.gamma.1", ["-0.1", "greater than or equal to 0"]),
@@ -120,12 +121,6 @@ def test_a_character_in_two_halves_is_one_and_a_half_is_none(tmp_path: Path) -> 
     file.write_text('here: 1\nthere: "\\ud83d"\n')
     with pytest.raises(ScenarioError, match=r"written.yaml:2: .*half of a surrogate pair"):
         read_yaml(file)
-
-
-def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
-    """YAML would let the second one win without a word."""
-    message = refused(tmp_path, "name: small", "name: small\nname: other")
-    assert ":3: name: the key is given twice, first on line 2" in message
 
 
 @pytest.mark.parametrize(("text", "words"), [("", "empty"), ("a: [", "not valid YAML"), ("- 1", "the file")])

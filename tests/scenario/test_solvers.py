@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from harness.analysis.answer import compare
 from harness.errors import ScenarioError
@@ -21,28 +20,16 @@ from harness.scenario.scenario import Scenario
 from harness.scenario.solvers import KNOBS, SOLVERS
 from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
+from tests.helpers.plans import plan_of
+from tests.helpers.scenarios import GOOD, write
 
 PUBLISHED = sorted(folder.parent for folder in (ROOT / "reports").glob("*/run.json"))
 ARM = "parts.0.arms.1"
-GOOD = """\
-version: 1
-name: s
-parts:
-  - name: p
-    model: {random: llama-250m}
-    dtype: bfloat16
-    arms:
-      - {method: ntp}
-      - {method: sbd, ARM}
-    workload: {synthetic: {prompt_tokens: 8}, prompts: 4, max_new_tokens: 16}
-"""
 
 
 def scenario_with(folder: Path, arm: str) -> Scenario:
     """GOOD with these keys on its SBD arm."""
-    file = folder / "s.yaml"
-    file.write_text(GOOD.replace("ARM", arm), encoding="utf-8")
-    return load_scenario(file)
+    return load_scenario(write(folder, GOOD.replace("block_size: 16, gamma: [0, 0.35]", arm)))
 
 
 def arms_of(folder: Path, arm: str) -> list[tuple[str, str, dict[str, Any]]]:
@@ -84,21 +71,14 @@ def test_there_are_such_runs() -> None:
 def test_an_arm_takes_every_solver_at_its_usual_settings(name: str) -> None:
     """Distinct ids and labels that name the solver and its values; the resolved arm is read back the same."""
     sweep = SOLVERS[name].sweep
-    part = {
-        "name": "p",
-        "model": {"random": "llama-250m"},
-        "dtype": "bfloat16",
-        "arms": [{"method": "ntp"}, {"method": "sbd", "solver": name} | {knob: list(v) for knob, v in sweep.items()}],
-        "workload": {"synthetic": {"prompt_tokens": 8}, "prompts": 4, "max_new_tokens": 16},
-    }
-    scenario = Scenario.model_validate({"version": 1, "name": "s", "parts": [part]})
-    cases = [case for case in make_plan(scenario).cases if case.arm.method == "sbd"]
+    plan = plan_of(arms=[{"method": "ntp"}, {"method": "sbd", "solver": name} | {knob: list(v) for knob, v in sweep.items()}])
+    cases = [case for case in plan.cases if case.arm.method == "sbd"]
     assert len(cases) == len(next(iter(sweep.values()))) == 3 and KNOBS.keys() >= sweep.keys()
     assert len({case.case_id for case in cases}) == len({case.label for case in cases}) == 3
     assert all(case.case_id.endswith(f"-{name}") and SOLVERS[name].words in case.label for case in cases)
     assert all(f"{value:g}" in case.label for case in cases for value in case.arm.knobs.values())
-    dumped = json.loads(json.dumps(scenario.model_dump(mode="json")))
-    assert Scenario.model_validate(dumped) == scenario
+    dumped = json.loads(json.dumps(plan.scenario.model_dump(mode="json")))
+    assert Scenario.model_validate(dumped) == plan.scenario
     assert KNOBS.keys() & dumped["parts"][0]["arms"][1].keys() == {"gamma", *sweep}
 
 
@@ -126,9 +106,7 @@ def test_ids_and_labels() -> None:
             {"solver": "low_confidence_dynamic", "tau": 0.9, "steps": 8},
         ),
     }
-    part = yaml.safe_load(GOOD.replace(", ARM", ", gamma: 1"))["parts"][0]
-    part["arms"][1:] = [{"method": "sbd"} | keys for _, keys in arms.values()]
-    plan = make_plan(Scenario.model_validate({"version": 1, "name": "s", "parts": [part]}))
+    plan = plan_of(arms=[{"method": "ntp"}, *({"method": "sbd"} | keys for _, keys in arms.values())])
     found = {case.case_id.rpartition("/")[2]: case.label for case in plan.cases if case.arm.method == "sbd"}
     assert found == {id_: label for id_, (label, _) in arms.items()}
 
@@ -186,7 +164,7 @@ def _leaves(schema: Any) -> list[dict[str, Any]]:
 
 def test_a_report_tells_arms_of_other_solvers_apart() -> None:
     """In a sentence such an arm goes by its label; the default solver keeps its own words."""
-    bounded = next(arm for arm in compare(synthetic.build(synthetic.Part())).cells[0].arms if arm.gamma == 0.1)
+    bounded = next(arm for arm in compare(synthetic.build()).cells[0].arms if arm.gamma == 0.1)
     assert in_words(bounded) == "SBD with block size 16 and bound γ=0.1"
     assert in_words(replace(bounded, solver="factor", gamma=None, label="SBD k=16 factor f=1")) == "SBD k=16 factor f=1"
 
