@@ -12,7 +12,8 @@ from harness.record.by_machine import by_machine, of_one_machine
 from harness.record.schema import Run
 from harness.record.store import read_on_one_machine
 from harness.regression.side_by_side import compare_several
-from tests.helpers.synthetic_run import NTP, Arm, Part, altered, build
+from tests.helpers.environments import with_header
+from tests.helpers.synthetic_run import NTP, Arm, altered, build
 from tests.helpers.two_runs import slower, stored
 
 SBD = Arm(label="SBD k=16 γ=0.1", gamma=0.1, passes_per_block=4)
@@ -22,7 +23,7 @@ SLOW = FAST | {"cpu_model": "slow"}
 
 def single(name: str = "reference", **changes: Any) -> Run:
     """A run of two arms."""
-    return build(Part(name=name, arms=(NTP, SBD), prompts=4, **changes))
+    return build(name=name, arms=(NTP, SBD), prompts=4, **changes)
 
 
 REASON = "no profile describes this CPU"
@@ -105,8 +106,7 @@ def test_parts_made_for_devices_get_their_common_name_back_and_stand_side_by_sid
     for device, environment, factor in (("H100", FAST, 1.0), ("A100", SLOW, 2.0)):
         run = slower(single(f"reference-{device}"), factor)
         parts = [part | {"devices": [device]} for part in run.header.scenario["parts"]]
-        header = run.header.model_copy(update={"scenario": run.header.scenario | {"parts": parts}})
-        runs.append(on_node(run.model_copy(update={"header": header}), device, environment))
+        runs.append(on_node(with_header(run, scenario=run.header.scenario | {"parts": parts}), device, environment))
     separate = by_machine(merged(*runs))
     assert [{case.part for case in one.header.cases} for one in separate] == [{"reference"}] * 2
     assert all(sample.case_id.startswith("reference/") for one in separate for sample in one.samples)

@@ -21,6 +21,7 @@ from harness.record.publication import publish
 from harness.record.schema import PassColumns, Sample
 from harness.record.store import RunStore, read_run
 from tests.helpers import synthetic_run as synthetic
+from tests.helpers.environments import with_header
 from tests.helpers.two_runs import stored
 from tests.helpers.unpacked import unpacked_by_hand
 
@@ -97,8 +98,8 @@ def test_the_documented_form_is_the_form(tmp_path: Path) -> None:
 def test_a_record_stays_in_the_version_it_was_begun_in(tmp_path: Path) -> None:
     """What an older program began is continued, and published, in its own form: lines without hashes, which it can read."""
     run = synthetic.build()
-    older = run.model_copy(update={"header": run.header.model_copy(update={"record_version": 6})})
-    folder = stored(older.model_copy(update={"samples": []}), tmp_path / "old")
+    older = with_header(run, record_version=6)
+    folder = stored(synthetic.with_samples(older, []), tmp_path / "old")
     with RunStore(folder) as store:
         store.resume(run.header.scenario, run.header.scenario_digest)
         for sample in run.samples:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from harness.record.journal import Journal
 from harness.record.publication import publish
 from harness.record.regular_file import open_regular, read_regular, refuse_irregular, write_whole
 from harness.record.store import RunStore, read_run
-from tests.helpers.begun_runs import begun, make_header, make_sample
+from tests.helpers.begun_runs import begun, full_disk, make_sample, resumed
 
 SECRET = "the user's own file"
 
@@ -37,24 +36,24 @@ LAID = pytest.mark.parametrize("lay", [link, pipe])
 @pytest.mark.parametrize("name", ["run.json", "samples.jsonl", "samples.jsonl.gz", "events.jsonl"])
 def test_a_record_is_not_read_through_a_link_or_a_pipe(tmp_path: Path, name: str, lay: Callable[[Path, Path], None]) -> None:
     """Nor is it waited for: each is the user's mistake, and the message names the file."""
-    begun(tmp_path / "run")
-    own = tmp_path / "run" / name
+    folder = begun(tmp_path / "run")
+    own = folder / name
     kept = tmp_path / "own"
     own.rename(kept) if own.exists() else kept.write_bytes(b"")
     lay(own, kept)
     with pytest.raises(UserError, match=f"{name}: is a (symbolic link|pipe)"):
-        read_run(tmp_path / "run")
+        read_run(folder)
 
 
 @pytest.mark.parametrize("name", ["samples.jsonl", "events.jsonl", ".begun"])
 def test_nothing_of_a_run_is_written_through_a_link(tmp_path: Path, name: str) -> None:
     """The user's file that the link names stays as it was."""
-    begun(tmp_path / "run")
+    folder = begun(tmp_path / "run")
     mine = tmp_path / "mine"
     mine.write_text(SECRET)
-    (tmp_path / "run" / name).unlink(missing_ok=True)
-    (tmp_path / "run" / name).symlink_to(mine)
-    with pytest.raises(UserError, match="symbolic link"), RunStore(tmp_path / "run") as store:
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(mine)
+    with pytest.raises(UserError, match="symbolic link"), RunStore(folder) as store:
         store.hold()
         store.mark("case")
     assert mine.read_text() == SECRET
@@ -96,11 +95,7 @@ def test_a_partial_file_is_no_way_in_and_leaves_no_trace(tmp_path: Path, monkeyp
     (tmp_path / f".report.html.{os.getpid()}.partial").symlink_to(mine)
     write_whole(page, b"page")
     assert page.read_bytes() == b"page" and mine.read_text() == SECRET
-
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full_disk)
     with pytest.raises(StorageError, match="No space left"):
         write_whole(page, b"another")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["mine", "report.html"] and page.read_bytes() == b"page"
@@ -120,8 +115,7 @@ def test_a_target_with_other_values_under_the_same_keys_keeps_them(tmp_path: Pat
     begun(tmp_path / "run")
     one, two = publish(tmp_path / "run", tmp_path / "one"), publish(tmp_path / "run", tmp_path / "two")
     for folder, decode_s in ((one, 1.0), (two, 2.0)):
-        with RunStore(folder) as store:
-            store.resume(make_header().scenario, "d1")
+        with resumed(folder) as store:
             store.append(make_sample(7).model_copy(update={"decode_s": decode_s}))
     with pytest.raises(UserError, match=r"holds 1 samples that .*one lacks or took with other values"):
         publish(one, two)

@@ -31,7 +31,7 @@ S390 = (
 )
 RISCV = "processor\t: 0\nhart\t\t: 0\nisa\t\t: rv64imafdc\nuarch\t\t: {n}\nmvendorid\t: 0x489\n"
 X86 = (
-    "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: {n}\nmodel name\t: Xeon Processor\nstepping\t: 8\nflags\t\t: avx2\n"
+    "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Xeon Processor\nstepping\t: 8\nflags\t\t: avx2\n"
 )
 
 
@@ -57,7 +57,7 @@ def facts(folder: Path, cpuinfo: str, gib: float = 15.6, cache: str = "32M", boa
 
 def run_on(**environment: Any) -> Run:
     """A run on this machine."""
-    return with_environment(synthetic.build(synthetic.Part()), **environment)
+    return with_environment(synthetic.build(), **environment)
 
 
 def arm(part: str) -> str:
@@ -66,23 +66,23 @@ def arm(part: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("one", "other", "besides"),
     [
-        ({"cpuinfo": arm("0xd40")}, {"cpuinfo": arm("0xd4f")}),
-        ({"cpuinfo": arm("0xd05")}, {"cpuinfo": ARM.format(n=0, part="0xd05") + ARM.format(n=1, part="0xd0b")}),
-        ({"cpuinfo": POWER}, {"cpuinfo": POWER.replace("POWER9", "POWER10")}),
-        ({"cpuinfo": S390.format(n=2964)}, {"cpuinfo": S390.format(n=3931)}),
-        ({"cpuinfo": RISCV.format(n="sifive,u74-mc")}, {"cpuinfo": RISCV.format(n="thead,c910")}),
-        ({"cpuinfo": X86.format(n=143)}, {"cpuinfo": X86.format(n=207)}),
-        ({"cpuinfo": X86.format(n=143)}, {"cpuinfo": X86.format(n=143), "cache": "64M"}),
-        ({"cpuinfo": X86.format(n=143)}, {"cpuinfo": X86.format(n=143), "gib": 31.2}),
-        ({"cpuinfo": arm("0xd40")}, {"cpuinfo": arm("0xd40"), "board": "Other board"}),
+        (arm("0xd40"), arm("0xd4f"), {}),
+        (arm("0xd05"), ARM.format(n=0, part="0xd05") + ARM.format(n=1, part="0xd0b"), {}),
+        (POWER, POWER.replace("POWER9", "POWER10"), {}),
+        (S390.format(n=2964), S390.format(n=3931), {}),
+        (RISCV.format(n="sifive,u74-mc"), RISCV.format(n="thead,c910"), {}),
+        (X86, X86.replace("143", "207"), {}),
+        (X86, X86, {"cache": "64M"}),
+        (X86, X86, {"gib": 31.2}),
+        (arm("0xd40"), arm("0xd40"), {"board": "Other board"}),
     ],
 )
-def test_machines_that_differ_have_two_fingerprints(tmp_path: Path, one: dict[str, Any], other: dict[str, Any]) -> None:
+def test_machines_that_differ_have_two_fingerprints(tmp_path: Path, one: str, other: str, besides: dict[str, Any]) -> None:
     """And are unlike to gate and compare, which name the fact."""
-    first, second = (run_on(**facts(tmp_path / name, **told)) for name, told in (("one", one), ("other", other)))
-    again = run_on(**facts(tmp_path / "again", **one))
+    first, again = (run_on(**facts(tmp_path / name, one)) for name in ("one", "again"))
+    second = run_on(**facts(tmp_path / "other", other, **besides))
     identities = [machine_of(run.header).fingerprint for run in (first, second, again)]
     assert identities[0] == identities[2] != identities[1] and unlike(first, again) == ()
     assert [found.key for found in unlike(first, second)] and all(found.group == "hardware" for found in unlike(first, second))

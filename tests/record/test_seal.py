@@ -21,7 +21,7 @@ from harness.record.schema import RECORD_VERSION
 from harness.record.seal import Seal
 from harness.record.signature import signer
 from harness.record.store import RunStore, read_run
-from tests.helpers.begun_runs import begun, make_header, make_sample
+from tests.helpers.begun_runs import begun, make_header, make_sample, resumed
 from tests.helpers.records import RECORDS
 
 NEEDS_TOOL = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
@@ -29,8 +29,7 @@ NEEDS_TOOL = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-
 
 def gone_on(folder: Path, *groups: int) -> None:
     """Take these samples, and an event for each."""
-    with RunStore(folder) as store:
-        store.resume(make_header().scenario, "d1")
+    with resumed(folder) as store:
         for group in groups:
             store.append(make_sample(group))
             store.append_session({"group": group})
@@ -69,30 +68,12 @@ def test_every_change_of_a_sealed_record_is_seen(tmp_path: Path) -> None:
     assert seal_of(folder).state == "sealed"
 
 
-@pytest.mark.parametrize("lines", ["first", "middle", "last", "swapped"])
-def test_lines_taken_out_or_moved_are_named(tmp_path: Path, lines: str) -> None:
-    """The file and the line are named from which on the record is another."""
-    folder = begun(tmp_path / "run", samples=4)
-    held = (folder / "samples.jsonl").read_bytes().splitlines(keepends=True)
-    other = {
-        "first": held[1:],
-        "middle": held[:1] + held[2:],
-        "last": held[:3],
-        "swapped": [held[0], held[2], held[1], held[3]],
-    }
-    (folder / "samples.jsonl").write_bytes(b"".join(other[lines]))
-    number = {"first": "samples.jsonl:1 ", "middle": "samples.jsonl:2 ", "last": "the first 4 lines, of 3", "swapped": ":2 "}
-    found = seal_of(folder)
-    assert found.state == "broken" and number[lines] in found.reason
-
-
 def test_a_record_that_was_killed_or_gone_on_with_is_never_broken(tmp_path: Path) -> None:
     """200 kills at any byte of either file, each gone on with; between them it is unsealed, in the end sealed."""
     luck = random.Random(7)
     folder = begun(tmp_path / "run", samples=2)
     for trial in range(200):
-        with RunStore(folder) as store:
-            store.resume(make_header().scenario, "d1")
+        with resumed(folder) as store:
             kept = {name: (folder / name).stat().st_size for name in ("samples.jsonl", "events.jsonl")}
             for group in range(luck.randint(0, 2)):
                 store.append(make_sample(10 * trial + group))
@@ -112,11 +93,9 @@ def test_a_record_that_was_killed_or_gone_on_with_is_never_broken(tmp_path: Path
 def test_a_child_goes_on_with_the_chain_and_its_sender_after_it(tmp_path: Path) -> None:
     """The lent journal links to the sender's last line, and the sender to the child's; only the owner seals."""
     folder = begun(tmp_path / "run", samples=1)
-    with RunStore(folder) as sender:
-        sender.resume(make_header().scenario, "d1")
+    with resumed(folder) as sender:
         sender.append(make_sample(1))
-        with RunStore(folder, sender.hold()) as child:
-            child.resume(make_header().scenario, "d1")
+        with resumed(folder, sender.hold()) as child:
             child.append(make_sample(2))
         assert seal_of(folder).words == "unsealed (2 lines were written after it was sealed)"
         sender.append(make_sample(3))
@@ -158,6 +137,7 @@ def lines_of(file: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
 
 
 BREAKS: dict[str, Callable[[Path], object]] = {
+    "a line cut from the start": lambda run: lines_of(run / "samples.jsonl", lambda held: held[1:]),
     "a line cut from the middle": lambda run: lines_of(run / "samples.jsonl", lambda held: held[:1] + held[2:]),
     "a line cut from the end": lambda run: lines_of(run / "samples.jsonl", lambda held: held[:-1]),
     "half a line cut from the end": lambda run: os.truncate(run / "samples.jsonl", (run / "samples.jsonl").stat().st_size - 9),
@@ -171,6 +151,22 @@ BREAKS: dict[str, Callable[[Path], object]] = {
     "another's signature": lambda run: (run / "seal.json.sig").write_text("none"),
     "a signature without its seal": lambda run: [(run / "seal.json.sig").write_text("none"), (run / "seal.json").unlink()],
 }
+
+
+NAMED = {
+    "a line cut from the start": "samples.jsonl:1 ",
+    "a line cut from the middle": "samples.jsonl:2 ",
+    "a line cut from the end": "the first 5 lines, of 4",
+    "lines swapped": "samples.jsonl:1 ",
+}
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_lines_taken_out_or_moved_are_named(tmp_path: Path, kind: str) -> None:
+    """The file and the line are named from which on the record is another."""
+    folder = begun(tmp_path / "run", samples=5)
+    BREAKS[kind](folder)
+    assert seal_of(folder).state == "broken" and NAMED[kind] in seal_of(folder).reason
 
 
 @pytest.mark.parametrize("kind", BREAKS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.errors import ScenarioError
-from harness.workloads.arrivals import AZURE_HEAD, CUT, TracedRequest, of_lengths, read_trace
+from harness.workloads.arrivals import AZURE_HEAD, CUT, of_lengths, read_trace
 from harness.workloads.loader import PromptItem
 
 REQUESTS = st.lists(st.tuples(st.integers(0, 10_000_000), st.integers(1, 5000), st.integers(1, 900)), min_size=1, max_size=20)
@@ -85,15 +84,18 @@ def test_what_is_no_trace_is_refused_by_file_and_line(tmp_path: Path, name: str,
         read_trace(tmp_path / name)
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=12), min_size=1, max_size=5),
     st.lists(st.integers(1, 60), min_size=1, max_size=12),
 )
-def test_prompts_have_exactly_the_lengths_of_the_trace(prompts: list[list[int]], lengths: list[int]) -> None:
+def test_prompts_have_exactly_the_lengths_of_the_trace(tmp_path: Path, prompts: list[list[int]], lengths: list[int]) -> None:
     """Each ends as prompt i does, taken in turn, and what is in front of it are the prompts before."""
     items = [PromptItem(prompt_id=f"p{number}", ids=tuple(ids)) for number, ids in enumerate(prompts)]
     lines = "".join(json.dumps({"timestamp": 0, "input_length": length, "output_length": 1}) + "\n" for length in lengths)
-    found = of_lengths(items, _read(lines))
+    file = tmp_path / "t.jsonl"
+    file.write_text(lines)
+    found = of_lengths(items, read_trace(file))
     assert [len(one.ids) for one in found] == lengths
     endless = [token for _ in range(80) for ids in prompts for token in ids]
     for number, one in enumerate(found):
@@ -101,10 +103,3 @@ def test_prompts_have_exactly_the_lengths_of_the_trace(prompts: list[list[int]],
         assert one.ids == tuple((endless + whole)[-len(one.ids) :])
         assert one.grade is None and one.ungraded_reason == CUT
     assert len({one.prompt_id for one in found}) == len(found), "a prompt that is taken twice has two names"
-
-
-def _read(lines: str) -> tuple[TracedRequest, ...]:
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "t.jsonl"
-        file.write_text(lines)
-        return read_trace(file)

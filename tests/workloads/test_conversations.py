@@ -11,6 +11,7 @@ from harness.errors import ScenarioError
 from harness.workloads.loader import prompt_items
 from harness.workloads.prompts import read_prompts
 from harness.workloads.spec import Workload
+from tests.helpers.letters import Letters
 
 SHAREGPT = {
     "id": "x1",
@@ -88,20 +89,12 @@ def test_a_cut_file_is_refused(tmp_path: Path, text: str) -> None:
         read_prompts(tmp_path / "p.json")
 
 
-class Marked:
-    """A tokenizer whose tokens are letters, and whose template names every role."""
-
-    def encode(self, text: str) -> list[int]:
-        """Letters."""
-        return list(map(ord, text))
+class Marked(Letters):
+    """Its template names every role."""
 
     def encode_chat(self, text: str, turns=()) -> list[int]:
         """Role and text of each turn."""
         return self.encode("".join(f"<{one['role']}>{one['content']}" for one in turns or [{"role": "user", "content": text}]))
-
-    def decode(self, ids) -> str:
-        """Letters."""
-        return "".join(map(chr, ids))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 from harness.errors import MissingExtraError, ScenarioError
 from harness.scenario.loading import load_scenario
+from harness.workloads.datasets import dataset_prompts
 from harness.workloads.prompts import Prompt, read_prompts
 from harness.workloads.spec import DatasetChoice, digest_of
 
@@ -151,8 +152,6 @@ def test_jsonl_files_take_a_pattern_too(tmp_path: Path) -> None:
 
 def test_without_the_library_the_message_names_the_extra(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No traceback of an import: what to install."""
-    from harness.workloads.datasets import dataset_prompts
-
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
     choice = DatasetChoice(path=str(folder / "data"), prompt="{question} or not")
     with pytest.raises(MissingExtraError, match=r"sbd-bench\[eval\]"):
@@ -172,8 +171,6 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize("form", ["folder", "file", "parquet", "csv", "hub"])
 def test_rows_become_prompts(folder: Path, library, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same two rows from every form, the hub's cache among them; numbers as text; braces in a row stay what they are."""
-    from harness.workloads.datasets import dataset_prompts
-
     path, options = folder / "data", {}
     if form == "file":
         path = path / "test.jsonl"
@@ -207,8 +204,6 @@ WRITTEN = ("2", "007", "1.50", "NA", "None", "true", "12345678901234567890", "20
 
 def answers(path: Path, count: int = len(WRITTEN)) -> list[str | None]:
     """As the dataset at ``path`` gives them."""
-    from harness.workloads.datasets import dataset_prompts
-
     return [one.answer for one in dataset_prompts(DatasetChoice(path=str(path), prompt="{q}?", answer="{a}"), count)]
 
 
@@ -270,8 +265,6 @@ def test_json_without_rows_is_refused(tmp_path: Path, library, text: str) -> Non
 )
 def test_what_a_dataset_lacks_is_said(folder: Path, library, changes, count: int, words: str | None) -> None:
     """Dataset, row and remedy; nothing is filled up or skipped in silence."""
-    from harness.workloads.datasets import dataset_prompts
-
     keys = {"prompt": "{question}", "answer": "{answer}", "answer_pattern": "#### (.+)"}
     choice = DatasetChoice(path=str(folder / "data"), **(keys | changes))
     if words is None:
@@ -284,8 +277,6 @@ def test_what_a_dataset_lacks_is_said(folder: Path, library, changes, count: int
 
 def test_a_commit_that_is_not_here_is_asked_for(folder: Path, library, monkeypatch: pytest.MonkeyPatch) -> None:
     """Offline and not in the cache: which command fetches it."""
-    from harness.workloads.datasets import dataset_prompts
-
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder / "hub"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     choice = DatasetChoice(path="some/rows", revision="d" * 40, prompt="{question}")

@@ -24,6 +24,7 @@ from harness.workloads.instructions.draw import DOMAINS, MOST_PROMPTS, TRAINED, 
 from harness.workloads.instructions.grammar import REFERENCE, Several, Sides, read_rules, write
 from harness.workloads.loader import prompt_items
 from tests.helpers import ROOT
+from tests.helpers.letters import Letters
 from tests.helpers.scenarios import GOOD
 from tests.helpers.scenarios import write as write_scenario
 
@@ -184,18 +185,6 @@ def test_the_grammar(tmp_path: Path) -> None:
         read_rules(file)
 
 
-class Bytes:
-    """One token a byte."""
-
-    def encode(self, text: str) -> list[int]:
-        return list(text.encode())
-
-    encode_chat = encode
-
-    def decode(self, ids: object) -> str:
-        return ""
-
-
 def scenario(folder: Path, source: str, prompts: int = 4) -> Path:
     text = GOOD.replace("synthetic: {prompt_tokens: 8}", source).replace("prompts: 4", f"prompts: {prompts}")
     return write_scenario(folder, text.replace("{random: llama-250m}", "{reference: sbd}").replace("bfloat16", "float32"))
@@ -205,8 +194,8 @@ def test_a_workload_decodes_them_domain_by_domain(tmp_path: Path) -> None:
     """A domain is a task of its own, ungraded; the plan knows the longest prompt."""
     part = load_scenario(scenario(tmp_path, "instructions: {split: unseen}")).parts[0]
     assert part.workload.task_names == UNSEEN
-    items = prompt_items(part.workload, "tables", 7, Bytes(), 300)
-    assert [bytes(item.ids).decode() for item in items] == list(instructions("tables", "unseen", 4, 7))
+    items = prompt_items(part.workload, "tables", 7, Letters(), 300)
+    assert [Letters().decode(item.ids) for item in items] == list(instructions("tables", "unseen", 4, 7))
     assert items[3].prompt_id == "tables/unseen/7/3" and items[0].grade is None and items[0].ungraded_reason
     found = load_scenario(scenario(tmp_path, "instructions: {domains: [code, tables]}"))
     [code, *_] = make_plan(found).cases

@@ -105,10 +105,7 @@ def test_rows_of_a_dataset_name_their_relatives(monkeypatch: pytest.MonkeyPatch)
 
 def labelled(held: Run, size: int) -> Run:
     """Prompts i, i + 1, ... of each ``size`` ask about the same text."""
-    return synthetic.altered(
-        held,
-        lambda one: {"rows": [row.model_copy(update={"cluster": str(int(row.prompt_id[1:]) // size)}) for row in one.rows]},
-    )
+    return synthetic.with_rows(held, lambda _, row: {"cluster": str(int(row.prompt_id[1:]) // size)})
 
 
 def losses(held: Run) -> tuple[Quantity, Quantity]:
@@ -120,7 +117,7 @@ def losses(held: Run) -> tuple[Quantity, Quantity]:
 def test_equal_answers_to_related_prompts_show_less() -> None:
     """1,000 equal answers show a loss within 1 point; about 100 texts they are 100: 1 - 0.05^(1/100) may be lost."""
     arms = tuple(replace(arm, wrong=frozenset(range(0, 1_000, 20))) for arm in synthetic.ARMS[:2])
-    held = synthetic.build(synthetic.Part(prompts=1_000, batch_size=50, timed=False, arms=arms))
+    held = synthetic.build(prompts=1_000, batch_size=50, timed=False, arms=arms)
     alone, points = losses(held)
     assert alone.low > -0.01 and points.high == pytest.approx(-100 * alone.low)
     related, points = losses(labelled(held, 10))
