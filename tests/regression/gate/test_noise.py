@@ -34,17 +34,6 @@ def test_twenty_repeats_give_the_larger_of_the_largest_and_the_prediction_bound(
     assert biased.ratio == pytest.approx(math.expm1(0.05))
 
 
-def test_the_floor_is_seldom_below_the_truth() -> None:
-    """Of 500 machines with 20 repeats the floor lies below the true 99th percentile on fewer than a third.
-
-    The largest of 20 alone would lie below it on 82 %.
-    """
-    truth = math.expm1(scipy_stats.norm.ppf(0.995) * 0.004)
-    draws = np.random.default_rng(2).normal(0, 0.004, (500, 20))
-    floors = [noise_floor("t", one.tolist(), 10).ratio for one in draws]
-    assert np.mean([one < truth for one in floors]) < 1 / 3
-
-
 @pytest.mark.parametrize(
     ("estimates", "words"),
     [

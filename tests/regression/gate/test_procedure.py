@@ -120,15 +120,6 @@ def test_swapping_base_and_new_mirrors(first: list[float], rerun: list[float]) -
         assert (a is None and b is None) or (a is not None and b is not None and a * b == pytest.approx(1))
 
 
-@given(st.lists(st.tuples(st.floats(0.5, 2), st.floats(0.5, 2)), min_size=10, max_size=10), st.floats(1e-3, 1e3))
-def test_scaling_all_times_changes_nothing(times: list[tuple[float, float]], scale: float) -> None:
-    """Milliseconds or seconds: the same answer with the same ratio."""
-    plain = [log_ratio(base, new) for base, new in times]
-    scaled = [log_ratio(base * scale, new * scale) for base, new in times]
-    (one,), (two,) = judge_pairs([metric()], {"t": plain}), judge_pairs([metric()], {"t": scaled})
-    assert one.value.value == pytest.approx(two.value.value, rel=1e-9) and one.state == two.state
-
-
 @given(st.permutations(range(4)), st.lists(differences, min_size=8, max_size=8))
 def test_the_order_of_metrics_is_irrelevant(order: list[int], data: list[list[float]]) -> None:
     """Each metric gets the same judgement wherever it stands."""

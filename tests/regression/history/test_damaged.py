@@ -55,6 +55,11 @@ def zeros(place: Path) -> None:
         file.write(bytes(4096))
 
 
+def garble(place: Path) -> None:
+    """SQLite quotes its schema in an error, which Python then cannot read."""
+    place.write_bytes(place.read_bytes().replace(b"CREATE TABLE figures", b"CREATE TABLE\xff\xe9igures"))
+
+
 SHORT_INDEX = (
     "PRAGMA writable_schema = on",
     "CREATE TABLE aside AS SELECT * FROM sqlite_master WHERE name = 'figures_of_a_metric'",
@@ -70,6 +75,9 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "version text": (sql("UPDATE schema_version SET version = 'two'"), "schema_version.version holds 'two'"),
     "version blob": (sql("UPDATE schema_version SET version = x'0001'"), "schema_version.version holds"),
     "software": (sql("UPDATE records SET software = '{\"a\": 1}' WHERE id = 8"), "records.software holds"),
+    "deep": (sql("UPDATE records SET software = printf('%.*c', 100000, '[') WHERE id = 8"), "records.software holds"),
+    "long number": (sql("UPDATE records SET software = printf('%.*c', 10000, '9') WHERE id = 8"), "records.software holds"),
+    "empty": (sql("UPDATE records SET software = '' WHERE id = 8"), "records.software holds"),
     "time": (sql("UPDATE records SET measured_at = 'yesterday' WHERE id = 8"), "records.measured_at holds 'yesterday'"),
     "name": (sql("UPDATE records SET machine = x'ff00' WHERE id = 8"), "records.machine holds"),
     "no UTF-8": (sql("UPDATE records SET machine = CAST(x'ff80' AS TEXT) WHERE id = 8"), "Could not decode"),
@@ -85,6 +93,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "column": (sql("ALTER TABLE records DROP COLUMN branch"), "no such column"),
     "cut off": (lambda place: os.truncate(place, 20_000), "restore it from a backup"),
     "page of zeros": (zeros, "restore it from a backup"),
+    "schema of no UTF-8": (garble, "restore it from a backup"),
 }
 
 
@@ -100,14 +109,6 @@ def test_what_is_damaged_is_told_with_the_remedy(damage: str, tmp_path: Path) ->
     said = str(refused.value)
     assert said.startswith(str(place)) and words in said and "restore it from a backup, or give another --db" in said
     assert len(said) < 800 and place.read_bytes() == before
-
-
-def test_a_schema_that_is_no_utf_8_is_damage(tmp_path: Path) -> None:
-    """SQLite quotes it in its error, which Python then cannot read."""
-    place = made(tmp_path / "h.sqlite")
-    place.write_bytes(place.read_bytes().replace(b"CREATE TABLE figures", b"CREATE TABLE\xff\xe9igures"))
-    with pytest.raises(StorageError, match="restore it from a backup"):
-        read_whole(place)
 
 
 def test_the_first_wrong_value_of_a_column_is_told_alone(tmp_path: Path) -> None:

@@ -35,9 +35,7 @@ def imported(folder: Path, **changes: object) -> HistoryRecord:
         for seed, name in enumerate(("ntp", "fast"))
     ]
     header, samples = imported_run(arms, About(model=None, machine="box", claims=(read_claim("3-5x"),), command="sbd import"))
-    run = synthetic.build(synthetic.Part()).model_copy(
-        update={"header": header, "samples": samples, "outcomes": [], "sessions": []}
-    )
+    run = synthetic.build().model_copy(update={"header": header, "samples": samples, "outcomes": [], "sessions": []})
     return record_of(run, str(folder), Revision())
 
 
@@ -86,30 +84,26 @@ def test_commits_of_which_no_time_is_known_are_in_the_order_of_measurement(tmp_p
     assert "3 runs of commits of which no time is known, as in a shallow clone" in said and "--committed-at" in said
 
 
-def test_commits_that_are_all_known_keep_their_own_order(tmp_path: Path) -> None:
-    """As where an older one is measured afterwards."""
-    records = [record(number, figure(1.0 + number)) for number in range(3)]
-    late = replace(records[0], measured_at="2027-01-01T00:00:00+00:00")
-    found, said = lines_of(tmp_path, *records[1:], late)
-    assert found.series[0].values == (1.0, 2.0, 3.0) and "order" not in said
-
-
 def test_the_commit_is_that_of_the_repository_where_the_run_was_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With its time, and sbd's own beside it; in no repository there is none, with the reason."""
-    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
-    subprocess.run([*git, "init", "-q"], check=True)
+
+    def git(line: str) -> str:
+        command = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b", *line.split()]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    git("init -q")
     (tmp_path / "file").write_text("1")
-    subprocess.run([*git, "add", "file"], check=True)
-    subprocess.run([*git, "commit", "-qm", "one", "--date", "2024-02-29T10:00:00Z"], check=True)
+    git("add file")
+    git("commit -qm one --date 2024-02-29T10:00:00Z")
     (tmp_path / "sub").mkdir()
     monkeypatch.chdir(tmp_path / "sub")
     clean = snapshot()
     (tmp_path / "file").write_text("2")
-    run = with_environment(synthetic.build(synthetic.Part()), **snapshot())
-    head = subprocess.run([*git, "log", "-1", "--format=%H %ct"], check=True, capture_output=True, text=True).stdout.split()
+    run = with_environment(synthetic.build(), **snapshot())
+    head = git("rev-parse HEAD").strip()
     found = record_of(run, "here", Revision()).revision
     assert clean["repository"]["commit_has_changes"] is False
-    assert (found.commit, found.has_changes, found.committed_at is not None) == (head[0], True, True)
+    assert (found.commit, found.has_changes, found.committed_at is not None) == (head, True, True)
     assert record_of(run, "here", Revision(commit="b" * 40)).revision == Revision(commit="b" * 40)
     if clean["commit"] is not None:
         assert software_of(run.header)["sbd commit"] == clean["commit"]

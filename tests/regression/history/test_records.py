@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
-from contextlib import closing
+import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from harness.analysis.answer import compare
 from harness.analysis.tally import pass_values
-from harness.errors import RecordError, StorageError, UserError
+from harness.errors import RecordError, UserError
 from harness.record.same import machine_of, software_of
 from harness.record.schema import OLDEST_READ, RECORD_VERSION, Run
 from harness.record.store import read_run
@@ -25,16 +22,14 @@ from harness.regression.history.derive import (
     record_of,
     utc,
 )
-from harness.regression.history.store import History, Wanted
+from harness.regression.history.store import History
 from harness.scenario.metrics import METRICS, PRICES
 from harness.stats.quantity import Quantity, absent
 from tests.helpers import synthetic_run as synthetic
+from tests.helpers.environments import with_cases, with_environment
 from tests.helpers.records import RECORDS
-from tests.helpers.unpacked import unpacked_by_hand
 
-RUN = synthetic.build(
-    synthetic.Part(jitter=0.05, tasks=("word_problems", "record_to_json")), calibration=synthetic.calibration()
-)
+RUN = synthetic.build(jitter=0.05, tasks=("word_problems", "record_to_json"), calibration=synthetic.calibration())
 
 
 def kept(run: Run = RUN, revision: Revision | None = None) -> HistoryRecord:
@@ -42,30 +37,9 @@ def kept(run: Run = RUN, revision: Revision | None = None) -> HistoryRecord:
     return record_of(run, "/runs/1", revision or Revision())
 
 
-def with_environment(**facts: Any) -> Run:
-    """The synthetic run on another machine."""
-    header = RUN.header
-    return RUN.model_copy(update={"header": header.model_copy(update={"environment": header.environment | facts})})
-
-
-def decode_by_hand(folder: Path, method: str) -> tuple[int, int]:
-    """(decode tokens, decode passes of the model itself) of one arm's samples but the warm-up, added up from the JSON."""
-    cases = {case["case_id"]: case for case in json.loads((folder / "run.json").read_text())["cases"]}
-    tokens = passes = 0
-    for line in (folder / "samples.jsonl").read_text().splitlines():
-        sample = json.loads(line)
-        if sample["warmup"] or cases[sample["case_id"]]["arm"]["method"] != method:
-            continue
-        columns = unpacked_by_hand(sample["passes"])
-        for role, final in zip(columns["role"], columns["final_tokens"], strict=True):
-            tokens += final * (role != "prefill")
-            passes += role != "prefill"
-    return tokens, passes
-
-
 @pytest.mark.parametrize("version", range(OLDEST_READ, RECORD_VERSION + 1))
 def test_a_record_of_every_version_loads_and_is_kept(version: int, tmp_path: Path) -> None:
-    """Published runs of each version, cut down; a new version without a folder here fails. NFE speedup as counted by hand."""
+    """Published runs of each version, cut down; a new version without a folder here fails."""
     folder = RECORDS / f"v{version}"
     run = read_run(folder)
     assert run.header.record_version == version and len(run.samples) >= 8
@@ -73,10 +47,8 @@ def test_a_record_of_every_version_loads_and_is_kept(version: int, tmp_path: Pat
         assert history.add(record_of(run, str(folder), Revision())) == "added"
         found = history.record(run.header.run_id)
     assert (found.record_version, found.samples, found.revision.commit) == (version, 10, run.header.environment["commit"])
-    (nfe,) = (one for one in found.figures if one.metric == "nfe_speedup")
-    tokens, passes = decode_by_hand(folder, "sbd")
-    assert nfe.value == pytest.approx(tokens / passes) and 2 < tokens / passes < 16
-    assert all(one.value is not None for one in found.figures if one.metric in ("wall_speedup", "time_per_token_s"))
+    figures = [one.value for one in found.figures if one.metric in ("nfe_speedup", "wall_speedup", "time_per_token_s")]
+    assert len(figures) >= 4 and None not in figures
 
 
 def test_the_figures_are_those_of_the_comparison() -> None:
@@ -115,29 +87,18 @@ def test_seconds_per_token_turn_the_interval_round() -> None:
     assert reciprocal(absent("not timed", 3)) == absent("not timed", 3)
 
 
-def test_a_part_without_a_clock_keeps_what_was_counted() -> None:
-    """No time, no rate and no speedup by the clock, each with its reason."""
-    run = synthetic.build(synthetic.Part(timed=False))
-    figures = {one.metric: one for one in kept(run).figures if one.arm != "NTP"}
-    assert figures["nfe_speedup"].value is not None
-    for name in ("wall_speedup", "time_per_token_s", "tokens_per_s"):
-        assert figures[name].value is None and figures[name].reason == "this part was not timed"
-
-
 def test_one_machine_is_one_fingerprint() -> None:
     """Software, load and free memory may change; processor, flags and cores may not. GPUs only where one was used."""
     same = machine_of(RUN.header)
-    assert same == machine_of(with_environment(load_average=[9, 9, 9], memory_available_bytes=1, kernel="7.0").header)
-    assert same == machine_of(with_environment(gpus=[{"name": "H100"}]).header)
+    assert same == machine_of(with_environment(RUN, load_average=[9, 9, 9], memory_available_bytes=1, kernel="7.0").header)
+    assert same == machine_of(with_environment(RUN, gpus=[{"name": "H100"}]).header)
     assert (same.words, len(same.fingerprint)) == ("Example CPU", 12)
     others = [{"cpu_model": "Another"}, {"isa_flags": ["avx2"]}, {"affinity_cores": 2}, {"cgroup_cpus": 1.5}]
-    found = {machine_of(with_environment(**other).header).fingerprint for other in others}
+    found = {machine_of(with_environment(RUN, **other).header).fingerprint for other in others}
     assert len(found | {same.fingerprint}) == 5
-    on_gpu = RUN.header.model_copy(
-        update={"cases": [case.model_copy(update={"device": "cuda:0"}) for case in RUN.header.cases]}
-    )
+    on_gpu = with_cases(RUN, lambda case: {"device": "cuda:0"})
     cards = [{"name": "NVIDIA H100 80GB HBM3", "memory_bytes": 85, "multiprocessors": 132, "uuid": str(i)} for i in range(2)]
-    seen = machine_of(on_gpu.model_copy(update={"environment": RUN.header.environment | {"gpus": cards}}))
+    seen = machine_of(with_environment(on_gpu, gpus=cards).header)
     assert seen.words == "2 x NVIDIA H100 80GB HBM3" and seen.fingerprint not in found | {same.fingerprint}
 
 
@@ -148,7 +109,7 @@ def test_versions_that_may_explain_a_change() -> None:
 
 def test_the_revision_is_what_was_said_else_what_was_recorded() -> None:
     """That the checkout had changes is known of the recorded commit only."""
-    run = with_environment(commit="a" * 40, commit_has_changes=True)
+    run = with_environment(RUN, commit="a" * 40, commit_has_changes=True)
     assert kept(run).revision == Revision(commit="a" * 40, has_changes=True)
     assert kept(run, Revision(commit="b" * 40)).revision == Revision(commit="b" * 40)
     given = Revision(branch="main", committed_at="2026-11-20T12:00:00+02:00")
@@ -161,8 +122,9 @@ def test_the_revision_is_what_was_said_else_what_was_recorded() -> None:
 def test_times_are_in_utc_and_sort_as_text() -> None:
     """Zones and their absence; nonsense is refused by name."""
     assert utc("2026-11-20T10:00:00Z", "") == utc("2026-11-20T12:00:00+02:00", "") == utc("2026-11-20T10:00:00", "")
-    with pytest.raises(RecordError, match="run x: 'yesterday' is not"):
-        utc("yesterday", "run x")
+    for nonsense in ("yesterday", "0001-01-01T00:00:00+14:00"):
+        with pytest.raises(RecordError, match=f"run x: '{re.escape(nonsense)}' is not"):
+            utc(nonsense, "run x")
 
 
 def test_metrics_by_name() -> None:
@@ -174,24 +136,3 @@ def test_metrics_by_name() -> None:
     assert known_metrics(["accuracy"]) == ("accuracy",)
     with pytest.raises(UserError, match=r"--metric speed: is not followed; known are wall_speedup, .*datasheet"):
         known_metrics(["speed"])
-
-
-def test_the_same_run_of_two_directories_is_one_record(tmp_path: Path) -> None:
-    """A published copy of a run is the run."""
-    with History(str(tmp_path / "h.sqlite")) as history:
-        assert [history.add(kept()), history.add(kept())] == ["added", "unchanged"]
-        assert len(history.records(Wanted())) == 1
-
-
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"a": ' + "9" * 10_000 + "}", "[1]", ""])
-def test_a_row_that_holds_anything_is_refused(text: str, tmp_path: Path) -> None:
-    """A database may come from somebody else."""
-    place = tmp_path / "history.sqlite"
-    with History(str(place)) as history:
-        history.add(kept())
-        with closing(sqlite3.connect(place)) as connection, connection:
-            connection.execute("UPDATE records SET software = ?", (text,))
-        with pytest.raises(StorageError, match=r"is damaged \(records.software holds .*restore it from a backup"):
-            history.records(Wanted())
-        with pytest.raises(RecordError):
-            utc("0001-01-01T00:00:00+14:00", "run 1")
