@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from harness.reporting.answers import answer_lines
 from harness.reporting.page import render
 from harness.reporting.sentences import lossless
 from tests.helpers import synthetic_run as synthetic
+from tests.helpers.environments import with_cases, with_header
 
 GREEDY = "greedy NTP, same weights"
 TOKENS = 65
@@ -33,13 +33,12 @@ def written(sample: Sample, ids: Sequence[int]) -> Sample:
 
 def build(change: Callable[[Sample], Sample], most: int = 200, chat: bool = False) -> Run:
     """Eight prompts by NTP and a lossless arm, whose answers are all different tokens unless ``change`` makes others."""
-    run = synthetic.build(synthetic.Part(arms=synthetic.ARMS[:2], graded=False))
+    run = synthetic.build(arms=synthetic.ARMS[:2], graded=False)
     work = {"tasks": ["word_problems"], "chat_template": chat, "max_new_tokens": most}
-    told = {"NTP": {}}
-    cases = [one.model_copy(update={"arm": one.arm | told.get(one.label, {"lossless": GREEDY})}) for one in run.header.cases]
-    scenario: dict[str, Any] = run.header.scenario | {"parts": [run.header.scenario["parts"][0] | {"workload": work}]}
-    header = run.header.model_copy(update={"cases": cases, "scenario": scenario})
-    return run.model_copy(update={"header": header, "samples": [change(written(one, range(TOKENS))) for one in run.samples]})
+    run = with_cases(run, lambda case: {} if case.label == "NTP" else {"arm": case.arm | {"lossless": GREEDY}})
+    [part] = run.header.scenario["parts"]
+    run = with_header(run, scenario=run.header.scenario | {"parts": [part | {"workload": work}]})
+    return synthetic.with_samples(run, (change(written(one, range(TOKENS))) for one in run.samples))
 
 
 def second_line(run: Run) -> str:

@@ -12,12 +12,14 @@ import pytest
 from harness.analysis.answer import compare
 from harness.analysis.judge.verdict import claims_for, verdict
 from harness.record.schema import Run
+from harness.record.written import WrittenArm
 from harness.reporting.answers import answer_lines
 from harness.reporting.claims_shown import headlines, held_claims
 from harness.reporting.page import render
 from harness.scenario.claim_text import read_claim
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.command import Cli
+from tests.helpers.environments import with_cases, with_header
 from tests.helpers.two_runs import stored
 
 OURS, LOOKUP = "SBD k=16 γ=0.1", "prompt lookup n=4"
@@ -26,11 +28,10 @@ OURS, LOOKUP = "SBD k=16 γ=0.1", "prompt lookup n=4"
 def with_rival(**scenario: Any) -> Run:
     """An arm of SBD beside prompt lookup, which is faster."""
     lookup = synthetic.Arm(label=LOOKUP, gamma=0.6, passes_per_block=2)
-    run = synthetic.build(synthetic.Part(arms=(*synthetic.ARMS[:2], lookup)))
-    rival = {"method": "prompt_lookup", "draft_tokens": 4, "temperature": 0.0}
-    cases = [one.model_copy(update={"arm": rival}) if one.label == LOOKUP else one for one in run.header.cases]
-    header = run.header.model_copy(update={"cases": cases, "scenario": run.header.scenario | scenario})
-    return run.model_copy(update={"header": header})
+    run = synthetic.build(arms=(*synthetic.ARMS[:2], lookup))
+    rival = WrittenArm.model_validate({"method": "prompt_lookup", "draft_tokens": 4, "temperature": 0.0})
+    run = with_cases(run, lambda case: {"arm": rival} if case.label == LOOKUP else {})
+    return with_header(run, scenario=run.header.scenario | scenario)
 
 
 def test_the_only_arm_that_is_no_rival_is_answered_first() -> None:
@@ -87,6 +88,6 @@ def test_the_claims_are_one_list(cli: Cli, tmp_path: Path, claims: list[dict[str
     gravest = [word for word in ("refuted", "void", "inconclusive", "confirmed") if word in words]
     tally = ", ".join(f"{words.count(word)} {word}" for word in gravest)
     assert (line == f"claims  this scenario's own: {tally}") == bool(claims) and (tally in page) == bool(claims)
-    cli("verify", str(stored(run, tmp_path / "r")), "--json")
+    cli("verify --json", str(stored(run, tmp_path / "r")))
     told = json.loads(cli.out)["judgements"]
     assert [(one["metric"], one["word"]) for one in told] == [(one.judgement.metric, one.judgement.word) for one in held]

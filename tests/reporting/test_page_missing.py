@@ -14,6 +14,7 @@ from harness.record.store import read_run
 from harness.reporting.page import render
 from tests.helpers import DATA
 from tests.helpers import synthetic_run as synthetic
+from tests.helpers.environments import with_claims, with_environment
 from tests.helpers.pages import REPLAYED, headlines, words
 from tests.helpers.synthetic_run import KERNEL
 
@@ -47,7 +48,7 @@ def patchy() -> Run:
             if one.startswith("too_large/")
         ),
     )
-    return run.model_copy(update={"samples": [disturbed(sample) for sample in run.samples]})
+    return synthetic.with_samples(run, (disturbed(sample) for sample in run.samples))
 
 
 def test_a_patchy_run_says_what_became_of_every_piece() -> None:
@@ -68,9 +69,7 @@ def test_a_patchy_run_says_what_became_of_every_piece() -> None:
 
 def test_an_unreadable_claim_of_a_record_is_said_and_the_rest_is_shown() -> None:
     """The page of a run whose claims a later version wrote: its figures are still there."""
-    run = synthetic.build()
-    scenario = run.header.scenario | {"claims": [{"metric": "no_such_metric", "min": 3}]}
-    run = run.model_copy(update={"header": run.header.model_copy(update={"scenario": scenario})})
+    run = with_claims(synthetic.build(), {"metric": "no_such_metric", "min": 3})
     text = render(run, compare(run))
     assert "the claims of the record cannot be read" in words(text)
     assert len(headlines(text)) == 1 and "3-5x faster by the clock" in text
@@ -78,9 +77,7 @@ def test_an_unreadable_claim_of_a_record_is_said_and_the_rest_is_shown() -> None
 
 def test_a_scenario_s_own_claims_take_the_place_of_the_papers() -> None:
     """And this program's question is not asked beside them."""
-    run = synthetic.build()
-    scenario = run.header.scenario | {"claims": [{"name": "twice as fast", "metric": "wall_speedup", "min": 2}]}
-    run = run.model_copy(update={"header": run.header.model_copy(update={"scenario": scenario})})
+    run = with_claims(synthetic.build(), {"name": "twice as fast", "metric": "wall_speedup", "min": 2})
     text = render(run, compare(run))
     assert "twice as fast" in text and "this scenario's own: 1 " in html.unescape(text)
     of_the_paper = ("3-5x", "wall-clock close to the pass reduction", "abstract and Table 1")  # the plan names Table 1 too
@@ -92,9 +89,7 @@ def test_a_scenario_s_own_claims_take_the_place_of_the_papers() -> None:
 )
 def test_a_cpu_without_bfloat16_is_told(flags: list[str] | None, emulated: bool) -> None:
     """Its passes of several tokens are slow for a reason outside the decoding; unknown flags say nothing."""
-    run = synthetic.build()
-    environment = run.header.environment | {"isa_flags": flags}
-    run = run.model_copy(update={"header": run.header.model_copy(update={"environment": environment})})
+    run = with_environment(synthetic.build(), isa_flags=flags)
     assert ("no instructions for bfloat16 products" in words(render(run, compare(run)))) == emulated
 
 

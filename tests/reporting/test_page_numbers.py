@@ -56,11 +56,11 @@ def number_of(found: Any, end: str = "value") -> Any:
 MISSING = frozenset(case.case_id for case in synthetic.build().header.cases if "g0.6" in case.case_id)
 RUNS = {
     "full": FULL,
-    "untimed": synthetic.build(synthetic.Part(timed=False)),
-    "ungraded": synthetic.build(synthetic.Part(graded=False, baseline="reference")),
-    "batched": synthetic.build(synthetic.Part(batch_size=4, repeats=2, jitter=0.1), calibration=synthetic.calibration()),
+    "untimed": synthetic.build(timed=False),
+    "ungraded": synthetic.build(graded=False, baseline="reference"),
+    "batched": synthetic.build(batch_size=4, repeats=2, jitter=0.1, calibration=synthetic.calibration()),
     "unfinished": synthetic.build(without=MISSING),
-    "generate": synthetic.build(synthetic.Part(jitter=0.05, arms=(*synthetic.ARMS, synthetic.Arm(label="g", cache="static")))),
+    "generate": synthetic.build(jitter=0.05, arms=(*synthetic.ARMS, synthetic.Arm(label="g", cache="static"))),
     "quickstart": read_run(QUICKSTART),
 }
 

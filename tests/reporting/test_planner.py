@@ -115,7 +115,7 @@ def test_the_verified_arm_of_a_run_is_offered_by_what_its_checks_made_final() ->
 def test_models_too_small_to_plan_for_are_left_out() -> None:
     """Below a billion parameters; a large one of the run comes first."""
     assert [shape.name for shape in quickstart().models] == ["llama-3.1-8b", "llama-3.1-70b"]
-    large = synthetic.build(synthetic.Part(model=KNOWN_SHAPES["qwen3-14b"]))
+    large = synthetic.build(model=KNOWN_SHAPES["qwen3-14b"])
     assert [shape.name for shape in panel_of(large, compare(large)).models] == ["qwen3-14b", "llama-3.1-8b", "llama-3.1-70b"]
 
 
@@ -133,7 +133,7 @@ def test_a_front_is_what_nothing_beats(points: list[tuple[int, int]]) -> None:
 def test_where_only_replayed_arms_are_they_are_called_so() -> None:
     """A replayed acceptance is an input of the run: offered where there is no other, and named."""
     replayed = synthetic.Arm(label="SBD replayed 4x", gamma=0.1, passes_per_block=4, replayed={"nfe_speedup": 4.0})
-    run = synthetic.build(synthetic.Part(arms=(synthetic.NTP, replayed), graded=False))
+    run = synthetic.build(arms=(synthetic.NTP, replayed), graded=False)
     first = panel_of(run, compare(run)).choices[0]
     assert first.basis == "replayed" and "says nothing about accuracy" in first.remark
     assert first.acceptance.nfe_speedup == pytest.approx(4)
@@ -141,7 +141,7 @@ def test_where_only_replayed_arms_are_they_are_called_so() -> None:
 
 def test_a_run_without_an_acceptance_has_table_1() -> None:
     """NTP alone, or arms slower than one token per pass: what the paper published is left."""
-    run = synthetic.build(synthetic.Part(arms=(synthetic.NTP,)))
+    run = synthetic.build(arms=(synthetic.NTP,))
     assert {one.basis for one in panel_of(run, compare(run)).choices} == {"published"}
 
 
@@ -204,7 +204,7 @@ def test_hostile_names_are_inert() -> None:
     evil = '</pre></script><script>alert(1)</script>"><img src=x onerror=alert(2)>'
     shape = KNOWN_SHAPES["qwen3-14b"].model_copy(update={"name": evil})
     arms = (synthetic.NTP, synthetic.Arm(label=f"SBD {evil}", gamma=0.1, passes_per_block=4))
-    run = synthetic.build(synthetic.Part(model=shape, arms=arms))
+    run = synthetic.build(model=shape, arms=arms)
     view = planner_view(panel_of(run, compare(run)))
     page = rendered(view)
     assert "<script" not in page and "<img" not in page and page.count("</pre>") == 1

@@ -11,9 +11,9 @@ import pytest
 from harness import formatting
 from harness.errors import UserError
 from harness.regression.side_by_side import SideBySide, compare_several, to_json
-from harness.reporting.side_by_side import render, write_side_by_side
+from harness.reporting.side_by_side import render
 from tests.helpers import synthetic_run as synthetic
-from tests.helpers.command import Cli, sbd
+from tests.helpers.command import Cli
 from tests.helpers.page_numbers import Walk, resolve
 from tests.helpers.two_pages import BASE, FOUND, SLOWER, named
 from tests.helpers.two_runs import at_commit, in_processes, slower, stored, two_arms
@@ -115,56 +115,50 @@ def test_hostile_text_is_inert() -> None:
     """Markup in question, label, processor and commit is text."""
     evil = '<script>alert(1)</script>"><img src=x onerror=alert(2)>'
     arms = (synthetic.NTP, synthetic.Arm(label=f"SBD {evil}", gamma=0.1, passes_per_block=4))
-    base = synthetic.build(synthetic.Part(arms=arms, jitter=0.05, name=f"part {evil}"), question=evil)
+    base = synthetic.build(arms=arms, jitter=0.05, name=f"part {evil}", question=evil)
     page = render(compare_several([base, at_commit(named(base, evil, cpu_model=evil), evil)]))
     assert "<script" not in page and "<img" not in page and "&lt;script&gt;" in page
     assert re.search(r"https?://", page) is None
 
 
-def test_the_page_and_its_json_are_written(tmp_path: Path) -> None:
-    """Beside each other, whole."""
-    page = write_side_by_side(FOUND, tmp_path / "both.html")
-    assert json.loads((tmp_path / "both.json").read_text()) == json.loads(json.dumps(to_json(FOUND)))
-    assert page.read_text().rstrip().endswith("</html>")
-
-
 @pytest.fixture
-def runs(tmp_path: Path) -> tuple[str, str]:
-    """Two runs on disk."""
-    return str(stored(BASE, tmp_path / "a")), str(stored(SLOWER, tmp_path / "b"))
+def cli(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
+    """The command line, in a folder with two runs."""
+    monkeypatch.chdir(tmp_path)
+    stored(BASE, tmp_path / "a")
+    stored(SLOWER, tmp_path / "b")
+    return cli
 
 
-def test_report_puts_two_runs_on_one_page(cli: Cli, runs: tuple[str, str], tmp_path: Path) -> None:
+def test_report_puts_two_runs_on_one_page(cli: Cli, tmp_path: Path) -> None:
     """In the last run's directory, or where --out says; --each gives every run its own page as before."""
-    assert cli("report", *runs) == 0
-    page = tmp_path / "b" / "side_by_side.html"
-    assert cli.out == f"report  {page}\n"
-    assert page.read_text() == render(compare_several([BASE, SLOWER]))
+    assert cli.output("report a b") == "report  b/side_by_side.html\n"
+    assert (tmp_path / "b" / "side_by_side.html").read_text() == render(compare_several([BASE, SLOWER]))
     assert not (tmp_path / "a" / "report.html").exists()
-    assert cli("report", *runs, "--out", str(tmp_path / "x.html")) == 0 and (tmp_path / "x.json").exists()
-    assert cli("report", "--each", *runs) == 0
+    assert cli("report a b --out x.html") == 0
+    assert json.loads((tmp_path / "x.json").read_text()) == cli.answer("report a b")
+    assert cli("report --each a b") == 0
     assert (tmp_path / "a" / "report.html").exists() and (tmp_path / "b" / "report.html").exists()
 
 
-def test_report_prints_json(cli: Cli, runs: tuple[str, str], tmp_path: Path) -> None:
+def test_report_prints_json(cli: Cli, tmp_path: Path) -> None:
     """Versioned; of one run its comparison and judgements, of two both and what changed; no page is written."""
-    one = cli.answer("report", runs[0])
+    one = cli.answer("report a")
     assert one["version"] == 1 and one["comparison"]["run_id"] == BASE.header.run_id
     judged = json.loads(json.dumps(to_json(FOUND)))["runs"][0]["judgements"]
     assert one["judgements"] == judged | {"records": ["unsealed (its run has not ended)"]}
-    two = cli.answer("report", *runs)
+    two = cli.answer("report a b")
     assert [run["letter"] for run in two["runs"]] == ["A", "B"] and two["against"][0]["outcomes"].count("worse") == 2
     assert not list(tmp_path.glob("*/*.html"))
 
 
-def test_the_markdown_has_the_words_on_top_of_the_page(cli: Cli, runs: tuple[str, str], tmp_path: Path) -> None:
+def test_the_markdown_has_the_words_on_top_of_the_page(cli: Cli, tmp_path: Path) -> None:
     """One list of claims, printed, in a file, as JSON and on the page; without claims of the run's own no counts on top."""
-    assert cli("report", runs[0], "--markdown", "-") == 0
-    printed = cli.out
-    assert cli("report", runs[0], "--markdown", str(tmp_path / "v.md")) == 0
+    printed = cli.output("report a --markdown -")
+    assert cli("report a --markdown v.md") == 0
     assert (tmp_path / "v.md").read_text() in printed
     told = re.findall(r"^\| (confirmed|refuted|void|inconclusive) \| ([^|]*) \|", printed, re.MULTILINE)
-    judged = cli.answer("report", runs[0])["judgements"]
+    judged = cli.answer("report a")["judgements"]
     states = {"confirmed": "met", "refuted": "missed", "void": "void", "inconclusive": "inconclusive"}
     listed = sorted((states[word], metric.replace("\\", "")) for word, metric in told)
     assert listed == sorted((one["state"], one["metric"]) for one in judged["judgements"])
@@ -176,32 +170,26 @@ def test_the_markdown_has_the_words_on_top_of_the_page(cli: Cli, runs: tuple[str
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("{a}", "{b}", "--markdown", "v.md"), "sbd gate"),
-        (("{a}", "--history", "h.sqlite"), "sbd history trend"),
-        (("{a}", "{b}", "--each", "--out", "x.html"), "--each writes 2"),
-        (("{a}", "{a}"), "each once"),
+        ("a b --markdown v.md", "sbd gate"),
+        ("a --history h.sqlite", "sbd history trend"),
+        ("a b --each --out x.html", "--each writes 2"),
+        ("a a", "each once"),
     ],
 )
-def test_mistakes_are_told(cli: Cli, runs: tuple[str, str], arguments: tuple[str, ...], words: str) -> None:
+def test_mistakes_are_told(cli: Cli, arguments: str, words: str) -> None:
     """With what to do instead, before anything is written."""
-    given = [one.format(a=runs[0], b=runs[1]) for one in arguments]
-    assert cli("report", *given) == 2
-    assert words in cli.err
+    assert words in cli.refusal(f"report {arguments}")
 
 
-def test_the_trend_is_that_of_these_runs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_the_trend_is_that_of_these_runs(cli: Cli, tmp_path: Path) -> None:
     """Series that one of the runs is a point of are drawn; a history without them says how to add them."""
-    database, runs = str(tmp_path / "h.sqlite"), []
     for number in range(3):
         run = named(slower(two_arms(jitter=0.05, prompts=8), 1 + number / 10), f"{number:032x}")
-        runs.append(str(stored(run, tmp_path / str(number))))
-    assert sbd(monkeypatch, "report", *runs[:2], "--history", database, "--out", str(tmp_path / "x.html")) == 0
+        stored(run, tmp_path / str(number))
+    assert cli("report 0 1 --history h.sqlite --out x.html") == 0
     assert "sbd history add" in (tmp_path / "x.html").read_text()
-    assert sbd(monkeypatch, "history", "add", "--db", database, *runs) == 0
-    assert sbd(monkeypatch, "report", *runs[:2], "--history", database, "--out", str(tmp_path / "x.html")) == 0
+    assert cli("history add --db h.sqlite 0 1 2") == 0
+    assert cli("report 0 1 --history h.sqlite --out x.html") == 0
     page = (tmp_path / "x.html").read_text()
     trend = page[page.index('id="trend"') :]
     assert trend.count("<svg") >= 3 and "sbd history add" not in trend
-    capsys.readouterr()
