@@ -10,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from harness.errors import ScenarioError
+from harness.record.written import WrittenPart
 from harness.scenario.load import recorded_load
 from harness.scenario.loading import load_scenario
 from harness.scenario.plan import Plan, make_plan
@@ -44,8 +45,9 @@ def test_a_load_of_several_concurrencies_is_a_cell_for_each() -> None:
     assert [len(slot.prompt_range) for slot in plan.slots()] == [1, 24, 2, 24, 4, 24, 4, 24]
     written = plan.scenario.model_dump(mode="json")["parts"][0]
     assert written["batch_sizes"] == [1, 2, 4, 24]
+    part = WrittenPart.model_validate(written)
     assert Scenario.model_validate(plan.scenario.model_dump(mode="json")) == plan.scenario, "it is read again as it was"
-    assert [(found.words(size) if (found := recorded_load(written, size)) else None) for size in (2, 24, 3)] == [
+    assert [(found.words(size) if (found := recorded_load(part, size)) else None) for size in (2, 24, 3)] == [
         "2 in flight",
         "2 requests/s",
         None,

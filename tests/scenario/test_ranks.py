@@ -130,8 +130,10 @@ def test_memory_is_that_of_one_gpu_or_of_all_processes_on_a_host() -> None:
     assert host.total_bytes == 2 * gpu.total_bytes
 
 
-UNHEARD_OF = load_profile("l4").model_copy(update={"name": "unheard-of"})
-"""A device whose link the table of links does not have."""
+L4 = load_profile("l4")
+UNLINKED = L4.link_bytes_per_s.model_copy(update={"value": None, "grade": None})
+UNHEARD_OF = L4.model_copy(update={"name": "unheard-of", "link_bytes_per_s": UNLINKED})
+"""A device whose link nobody knows."""
 
 
 def test_a_split_case_is_planned_with_what_its_devices_send() -> None:

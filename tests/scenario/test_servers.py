@@ -11,25 +11,11 @@ from pydantic import ValidationError
 
 from harness.errors import ScenarioError, in_words
 from harness.scenario.loading import load_scenario
-from harness.scenario.plan import Plan, make_plan
 from harness.scenario.servers import Server, given_acceptance
+from tests.helpers.plans import PART, plan_of
+from tests.helpers.scenarios import write
 
 FORCED = '{"method": "ngram", "rejection_sample_method": "synthetic", "synthetic_acceptance_rates": [0.5]}'
-
-
-def planned(folder: Path, servers: dict[str, Any], arms: list[dict[str, Any]]) -> Plan:
-    """A part with these servers."""
-    part = {
-        "name": "p",
-        "model": {"reference": "sbd"},
-        "dtype": "float32",
-        "servers": servers,
-        "arms": arms,
-        "workload": {"synthetic": {"prompt_tokens": 4}, "prompts": 2, "max_new_tokens": 8},
-    }
-    file = folder / "s.yaml"
-    file.write_text(yaml.safe_dump({"version": 1, "name": "s", "parts": [part]}), encoding="utf-8")
-    return make_plan(load_scenario(file))
 
 
 @pytest.mark.parametrize(
@@ -47,23 +33,23 @@ def test_what_gives_an_acceptance_is_seen(keys: dict[str, Any], given: str | Non
     assert given_acceptance(Server.model_validate(keys)) == given
 
 
-def test_a_given_acceptance_is_labelled_replayed(tmp_path: Path) -> None:
+def test_a_given_acceptance_is_labelled_replayed() -> None:
     """NTP beside it is not, and both write all their tokens, whatever those are."""
     servers = {"plain": {"engine": "vllm"}, "fast": {"engine": "vllm", "arguments": ["--speculative-config", FORCED]}}
     arms = [{"method": "ntp", "server": "plain"}, {"method": "served", "server": "fast"}]
-    ntp, fast = planned(tmp_path, servers, arms).cases
+    ntp, fast = plan_of(model={"reference": "sbd"}, servers=servers, arms=arms).cases
     assert (ntp.replay, ntp.label, fast.label) == (None, "NTP", "server fast replayed")
     assert fast.replay.source == {"given": FORCED} and not fast.replay.assumed
     assert fast.part.replayed and fast.case_id.endswith("served-fast-t0")
 
 
-def test_a_found_acceptance_stands_in_another_part(tmp_path: Path) -> None:
+def test_a_found_acceptance_stands_in_another_part() -> None:
     """One stops where its answer ends, the other does not."""
     forced = {"engine": "vllm", "arguments": ["--speculative-config", FORCED]}
     servers = {"plain": {"engine": "vllm"}, "fast": forced, "real": {"engine": "vllm"}}
     arms = [{"method": "ntp", "server": "plain"}, {"method": "served", "server": ["fast", "real"]}]
-    with pytest.raises(ScenarioError, match="give the replayed arms their own part"):
-        planned(tmp_path, servers, arms)
+    with pytest.raises(ValidationError, match="give the replayed arms their own part"):
+        plan_of(model={"reference": "sbd"}, servers=servers, arms=arms)
 
 
 @pytest.mark.parametrize(
@@ -112,16 +98,13 @@ def test_no_engine_is_told_to_load_code_or_given_a_key(keys: dict[str, Any], wor
 )
 def test_a_key_in_an_address_is_refused_and_not_repeated(url: str, tmp_path: Path) -> None:
     """By file and line, with what to do."""
+    part = PART | {"servers": {"far": {"engine": "vllm", "url": url}}, "arms": [{"method": "ntp", "server": "far"}]}
+    file = write(tmp_path, yaml.safe_dump({"version": 1, "name": "s", "parts": [part]}))
     with pytest.raises(ScenarioError, match=r"s\.yaml:\d+: parts\.0\.servers\.far\.url: .* SBD_SERVER_AUTH_NAME") as refused:
-        planned(tmp_path, {"far": {"engine": "vllm", "url": url}}, [{"method": "ntp", "server": "far"}])
+        load_scenario(file)
     assert "hid" not in str(refused.value)
-    assert (
-        (tmp_path / "s.yaml")
-        .read_text(encoding="utf-8")
-        .splitlines()[int(str(refused.value).split(":")[1]) - 1]
-        .strip()
-        .startswith("url:")
-    )
+    line = file.read_text().splitlines()[int(str(refused.value).split(":")[1]) - 1]
+    assert line.strip().startswith("url:")
 
 
 @pytest.mark.parametrize(
