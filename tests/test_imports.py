@@ -18,7 +18,7 @@ from tests.helpers import ROOT
 # A package may import itself, its own layer and those below it.
 LAYERS = {
     "harness": 0,
-    **dict.fromkeys(("errors", "formatting", "paths", "processes", "progress", "config_file"), 0),
+    **dict.fromkeys(("errors", "formatting", "frozen", "paths", "processes", "progress", "config_file"), 0),
     **dict.fromkeys(("models", "hardware", "kernels", "workloads", "stats"), 1),
     "record": 2,
     "scenario": 3,
@@ -54,7 +54,7 @@ OUTSIDE = {
     "meters.torch_bench": {"torch", "transformers"},
     "engine": {"accelerate", "huggingface_hub", "regex", "safetensors", "tokenizers", "torch", "transformers"},
     "engine.fused_merge": {"torch", "triton"},
-    "training": {"tokenizers", "torch", "transformers"},
+    "training": {"numpy", "tokenizers", "torch", "transformers"},
     "integrations": {"lm_eval", "torch", "transformers"},
     "serving": {"httpx2", "numpy", "prometheus_client"},
     "runner.local_machine": {"torch"},

@@ -7,14 +7,14 @@ absent value is None beside its reason.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from math import inf
 from typing import Annotated, Any, Literal, get_origin, get_type_hints
 
 from harness.capacity.question import Question
 from harness.formatting import count, figure, rate
-from harness.frozen import frozen
+from harness.frozen import frozen, positional
 from harness.roofline.pricing import SummedPrice
 from harness.roofline.storage import MemoryNeed
 
@@ -65,7 +65,7 @@ def expected(figure: Band | float | None) -> float | None:
     return figure.expected if isinstance(figure, Band) else figure
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class PlanColumn:
     """How a figure of a DeploymentPlan is shown: the one list for JSON, CSV, and the tables of terminal and page.
 

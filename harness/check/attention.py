@@ -12,7 +12,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from harness.engine.captured_attention import OPTIONS, option_of
 from harness.engine.kv_cache import Attending, ForwardKind, folded_attention
-from harness.frozen import frozen
+from harness.frozen import frozen, positional
 from harness.meters.clock import Clock
 
 ATTENTION_VERSION = 1
@@ -53,7 +53,7 @@ class AttentionTime:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class ReadPlace:
     """``queries`` in each of ``batch`` rows after ``context`` committed tokens; the first ``causal`` are causal."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from harness.cli.output import AsJson, grid, json_text, lines_of, show
 from harness.errors import UserError
@@ -21,7 +21,7 @@ from harness.regression.metrics import TIME, Moved, speedup_reasons
 
 AllowOption = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--allow",
         metavar="WHAT,...",
         help="what may differ although it makes runs unlike: hardware, versions, scenario, model, cases, prompts, "
@@ -31,9 +31,9 @@ AllowOption = Annotated[
 
 
 def compare_command(
-    runs: Annotated[list[Path], typer.Argument(metavar="BASE NEW...", help="run directories; each is held against the first")],
+    runs: Annotated[list[Path], Argument(metavar="BASE NEW...", help="run directories; each is held against the first")],
     allow: AllowOption = None,
-    whole: Annotated[bool, typer.Option("--all", help="show every figure, not only what changed")] = False,
+    whole: Annotated[bool, Option("--all", help="show every figure, not only what changed")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what changed between runs and by how much; times need three processes a run to be called better or worse.

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from harness.analysis.answer import Derived
 from harness.analysis.judge.judgement import Judgements, by_records
@@ -33,30 +33,30 @@ from harness.scenario.loading import find_scenario, load_scenario
 
 MetricOption = Annotated[
     list[str] | None,
-    typer.Option("--metric", help="timed metric that decides, at most five: a name, a key or a pattern (decode_s_per_token:*)"),
+    Option("--metric", help="timed metric that decides, at most five: a name, a key or a pattern (decode_s_per_token:*)"),
 ]
 WorkOption = Annotated[
-    Path | None, typer.Option("--work", help="folder that keeps the runs; default: a new one in reports/ or the unfinished one")
+    Path | None, Option("--work", help="folder that keeps the runs; default: a new one in reports/ or the unfinished one")
 ]
 DEFAULT_PAIRS = 12
 
 
 def gate_command(
-    runs: Annotated[list[Path] | None, typer.Argument(metavar="[BASE NEW]", help="two run directories")] = None,
+    runs: Annotated[list[Path] | None, Argument(metavar="[BASE NEW]", help="two run directories")] = None,
     base_cmd: Annotated[
-        str | None, typer.Option("--base-cmd", help="instead of BASE: a shell command that leaves its run directory at {out}")
+        str | None, Option("--base-cmd", help="instead of BASE: a shell command that leaves its run directory at {out}")
     ] = None,
-    new_cmd: Annotated[str | None, typer.Option("--new-cmd", help="instead of NEW: the same for the other revision")] = None,
+    new_cmd: Annotated[str | None, Option("--new-cmd", help="instead of NEW: the same for the other revision")] = None,
     pairs: Annotated[
-        int | None, typer.Option(min=2, help="most pairs of fresh processes before a re-run, default 12; with --base-cmd")
+        int | None, Option(min=2, help="most pairs of fresh processes before a re-run, default 12; with --base-cmd")
     ] = None,
     work: WorkOption = None,
     metric: MetricOption = None,
     margin: Annotated[
-        float, typer.Option(min=0.0, help="slowdown that is let pass, 0.02 is 2 %; a noise floor above it takes its place")
+        float, Option(min=0.0, help="slowdown that is let pass, 0.02 is 2 %; a noise floor above it takes its place")
     ] = MARGIN,
     deterministic_only: Annotated[
-        bool, typer.Option("--deterministic-only", help="only what is counted: on any machine, the two need not be one")
+        bool, Option("--deterministic-only", help="only what is counted: on any machine, the two need not be one")
     ] = False,
     allow: AllowOption = None,
     require_signature: RequireOption = False,
@@ -124,24 +124,20 @@ DEFAULT_GATES = 20
 
 def noise_command(
     scenario: Annotated[
-        str | None, typer.Argument(metavar="[FILE]", help="scenario whose noise is wanted; default: the shipped one, gate")
+        str | None, Argument(metavar="[FILE]", help="scenario whose noise is wanted; default: the shipped one, gate")
     ] = None,
     cmd: Annotated[
-        str | None, typer.Option("--cmd", help="instead of a scenario: a shell command that leaves its run directory at {out}")
+        str | None, Option("--cmd", help="instead of a scenario: a shell command that leaves its run directory at {out}")
     ] = None,
-    gates: Annotated[
-        int, typer.Option(min=2, help="A/A gates; with fewer than 20 the floor is a careful bound")
-    ] = DEFAULT_GATES,
-    pairs: Annotated[int, typer.Option(min=2, help="pairs of fresh processes in each")] = DEFAULT_PAIRS,
+    gates: Annotated[int, Option(min=2, help="A/A gates; with fewer than 20 the floor is a careful bound")] = DEFAULT_GATES,
+    pairs: Annotated[int, Option(min=2, help="pairs of fresh processes in each")] = DEFAULT_PAIRS,
     pool: Annotated[
         int | None,
-        typer.Option(
-            min=4, help="measure only so many pairs and draw the gates from them: quicker, blind to drift between gates"
-        ),
+        Option(min=4, help="measure only so many pairs and draw the gates from them: quicker, blind to drift between gates"),
     ] = None,
     metric: MetricOption = None,
     work: WorkOption = None,
-    show: Annotated[bool, typer.Option("--show", help="only show the floors that are kept, of this user's machines")] = False,
+    show: Annotated[bool, Option("--show", help="only show the floors that are kept, of this user's machines")] = False,
     as_json: AsJson = False,
     trust_remote_code: RemoteCodeOption = False,
 ) -> None:

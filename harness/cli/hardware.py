@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-import typer
+from typer import Argument
 
 from harness.cli.calibrate import render
 from harness.cli.output import AsJson, give, grid, lines_of
@@ -23,7 +23,7 @@ grade: the weaker one of bandwidth and peak: V verified in a vendor's or project
 
 def hardware_command(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="a profile, or a YAML file in the same form; default: list all")
+        str | None, Argument(metavar="[NAME]", help="a profile, or a YAML file in the same form; default: list all")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Exit, Option, Typer
 
 from harness import formatting
 from harness.analysis.answer import COMPARISON_VERSION, Derived
@@ -43,7 +43,7 @@ from harness.regression.history.trend import (
 )
 from harness.scenario.metrics import METRICS
 
-history_app = typer.Typer(
+history_app = Typer(
     no_args_is_help=True,
     help="Keep the figures of runs, and find where they changed.",
     add_completion=False,
@@ -52,7 +52,7 @@ history_app = typer.Typer(
 
 Database = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--db",
         envvar="SBD_HISTORY",
         metavar="FILE|URL",
@@ -60,9 +60,9 @@ Database = Annotated[
         help="a file, or postgresql://USER@HOST/DATABASE where several machines write; default: a file of this user's own",
     ),
 ]
-Scenario = Annotated[str | None, typer.Option(help="only runs of this scenario: its name, or how its digest begins")]
-Branch = Annotated[str | None, typer.Option(help="only runs of this branch")]
-Fingerprint = Annotated[str | None, typer.Option(help="only runs of this machine: how its fingerprint begins")]
+Scenario = Annotated[str | None, Option(help="only runs of this scenario: its name, or how its digest begins")]
+Branch = Annotated[str | None, Option(help="only runs of this branch")]
+Fingerprint = Annotated[str | None, Option(help="only runs of this machine: how its fingerprint begins")]
 
 
 def open_history(where: str | None) -> History:
@@ -78,15 +78,13 @@ def history_of(run: Run, where: str) -> Trend:
 
 @history_app.command("add", short_help="keep the figures of runs")
 def add_command(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run directories")],
+    runs: Annotated[list[Path], Argument(metavar="RUN...", help="run directories")],
     commit: Annotated[
-        str | None, typer.Option(help="the commit that was measured; default: that of the repository where sbd run was called")
+        str | None, Option(help="the commit that was measured; default: that of the repository where sbd run was called")
     ] = None,
-    branch: Annotated[
-        str | None, typer.Option(help="its branch; default: the one checked out here, if it stands there")
-    ] = None,
+    branch: Annotated[str | None, Option(help="its branch; default: the one checked out here, if it stands there")] = None,
     committed_at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="when it was made, ISO 8601; default: as git has it here")
+        str | None, Option(metavar="TIME", help="when it was made, ISO 8601; default: as git has it here")
     ] = None,
     db: Database = None,
 ) -> None:
@@ -126,7 +124,7 @@ def _asked_git(given: Revision, recorded: str | None) -> Revision:
 
 @history_app.command("list", short_help="the runs that are kept")
 def list_command(
-    limit: Annotated[int, typer.Option(min=1, help="so many of the newest")] = 20,
+    limit: Annotated[int, Option(min=1, help="so many of the newest")] = 20,
     scenario: Scenario = None,
     branch: Branch = None,
     fingerprint: Fingerprint = None,
@@ -142,7 +140,7 @@ def list_command(
 
 @history_app.command("show", short_help="one run with its figures")
 def show_command(
-    run_id: Annotated[str, typer.Argument(metavar="ID", help="a run id, or how it begins")],
+    run_id: Annotated[str, Argument(metavar="ID", help="a run id, or how it begins")],
     as_json: AsJson = False,
     db: Database = None,
 ) -> None:
@@ -179,24 +177,24 @@ def _derived_again(history: History, old: HistoryRecord) -> Added | str:
 def trend_command(
     metric: Annotated[
         list[str] | None,
-        typer.Option(help="a figure to follow (may be given again); default: speedups, time per token, prediction error"),
+        Option(help="a figure to follow (may be given again); default: speedups, time per token, prediction error"),
     ] = None,
-    cell: Annotated[str, typer.Option(help="only cells (part/task/b<batch size>) that match this pattern")] = "*",
+    cell: Annotated[str, Option(help="only cells (part/task/b<batch size>) that match this pattern")] = "*",
     scenario: Scenario = None,
     branch: Branch = None,
     fingerprint: Fingerprint = None,
-    last: Annotated[int, typer.Option(min=1, help="only so many of the newest commits of each series")] = 200,
+    last: Annotated[int, Option(min=1, help="only so many of the newest commits of each series")] = 200,
     min_change_pct: Annotated[
-        float, typer.Option(min=0.0, help="smaller changes are left out; give the noise floor where it is larger")
+        float, Option(min=0.0, help="smaller changes are left out; give the noise floor where it is larger")
     ] = 1.0,
-    outdated: Annotated[bool, typer.Option("--outdated", help="use figures of older formulas too")] = False,
+    outdated: Annotated[bool, Option("--outdated", help="use figures of older formulas too")] = False,
     alarm: Annotated[
         int | None,
-        typer.Option(
+        Option(
             min=1, metavar="N", help="exit with 1 if a change for the worse began, or a drift went on, in the newest N commits"
         ),
     ] = None,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="write the trend page")] = None,
+    html: Annotated[Path | None, Option(metavar="FILE", help="write the trend page")] = None,
     as_json: AsJson = False,
     db: Database = None,
 ) -> None:
@@ -222,7 +220,7 @@ def trend_command(
         if not as_json:
             show(one_line(f"page       {page}"))
     if alarm is not None and found.newly_worse(alarm):
-        raise typer.Exit(EXIT_REGRESSION)
+        raise Exit(EXIT_REGRESSION)
 
 
 RECORD_JSON_VERSION = 1

@@ -16,12 +16,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from io import StringIO
 from typing import Annotated, Any, TextIO, TypeVar
 
-import typer
+from typer import Option
 
 from harness.formatting import csv_cell, escaped_json, one_line
 
 Reason = TypeVar("Reason")
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
+AsJson = Annotated[bool, Option("--json", help="print JSON")]
 WITHOUT_A_TERMINAL = 160
 """Columns of a table that no terminal shows."""
 NARROWEST, WIDEST = 40, 1000

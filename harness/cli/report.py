@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from harness.analysis.answer import Derived
 from harness.analysis.judge.judgement import to_json as judgements_json
@@ -32,20 +32,20 @@ STDOUT = "-"
 
 
 def report_command(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run directories; the first of several is the base")],
+    runs: Annotated[list[Path], Argument(metavar="RUN...", help="run directories; the first of several is the base")],
     out: Annotated[
-        Path | None, typer.Option(help=f"page to write; default: report.html in the run, of several {SIDE_BY_SIDE} in the last")
+        Path | None, Option(help=f"page to write; default: report.html in the run, of several {SIDE_BY_SIDE} in the last")
     ] = None,
-    each: Annotated[bool, typer.Option("--each", help="a page of its own for every run, not one for all")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of writing a page")] = False,
+    each: Annotated[bool, Option("--each", help="a page of its own for every run, not one for all")] = False,
+    as_json: Annotated[bool, Option("--json", help="print JSON instead of writing a page")] = False,
     markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="also write the verdict for a pull request (one run); - is stdout")
+        Path | None, Option(metavar="FILE", help="also write the verdict for a pull request (one run); - is stdout")
     ] = None,
     history: Annotated[
-        str | None, typer.Option(metavar="FILE|URL", help="of several runs: show the trend that this history holds of them")
+        str | None, Option(metavar="FILE|URL", help="of several runs: show the trend that this history holds of them")
     ] = None,
-    opens: Annotated[bool, typer.Option("--open", help="open the page in the browser")] = False,
-    pdf: Annotated[bool, typer.Option("--pdf", help="print the page to PDF too; needs Chromium or Chrome")] = False,
+    opens: Annotated[bool, Option("--open", help="open the page in the browser")] = False,
+    pdf: Annotated[bool, Option("--pdf", help="print the page to PDF too; needs Chromium or Chrome")] = False,
 ) -> None:
     """Write the report of a finished or unfinished run, or put several runs beside each other on one page.
 
@@ -70,7 +70,7 @@ def report_command(
 
 
 def gallery_command(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="where published runs lie")] = Path("reports"),
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="where published runs lie")] = Path("reports"),
 ) -> None:
     """Write FOLDER/index.html: every run in it with its question, machine, date and verdict, and links to page and record."""
     from harness.reporting.gallery import write_gallery
@@ -79,9 +79,9 @@ def gallery_command(
 
 
 def publish_command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="a run directory")],
-    target: Annotated[Path, typer.Argument(metavar="TARGET", help="folder to write, for example reports/name")],
-    sign: Annotated[Path | None, typer.Option(metavar="KEY", help="sign the seal with this SSH key (needs ssh-keygen)")] = None,
+    run: Annotated[Path, Argument(metavar="RUN", help="a run directory")],
+    target: Annotated[Path, Argument(metavar="TARGET", help="folder to write, for example reports/name")],
+    sign: Annotated[Path | None, Option(metavar="KEY", help="sign the seal with this SSH key (needs ssh-keygen)")] = None,
 ) -> None:
     """Copy a run for keeping, samples and events gzipped, and seal it; the same run gives the same bytes.
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from harness.analysis.answer import Derived
 from harness.analysis.judge.judgement import by_records
@@ -18,13 +18,13 @@ from harness.scenario.arm_names import refuse_unknown_arms
 
 
 def verify_command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="a run directory")],
+    run: Annotated[Path, Argument(metavar="RUN", help="a run directory")],
     claim: Annotated[
         list[str] | None,
-        typer.Option(metavar="TEXT", help='such as "wall_speedup >= 3 within 1 point at part=reference"; may be repeated'),
+        Option(metavar="TEXT", help='such as "wall_speedup >= 3 within 1 point at part=reference"; may be repeated'),
     ] = None,
     claims: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="a YAML file with claims: [...], or a shipped one: paper, ours")
+        list[str] | None, Option(metavar="FILE", help="a YAML file with claims: [...], or a shipped one: paper, ours")
     ] = None,
     require_signature: RequireOption = False,
     signers: SignersOption = None,

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -23,10 +22,11 @@ from harness.decoding.request import Decoder, DecodeRequest, StopRule, finished,
 from harness.decoding.sampling import usable
 from harness.decoding.session import ModelSession, Segment, upload
 from harness.decoding.solvers import BlockView
+from harness.frozen import positional
 from harness.record.trace import ForwardPass, Role
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class Seen:
     """What a pass says of one state: ``order`` of its slots, the likeliest masked one first, and the token of every slot."""
 

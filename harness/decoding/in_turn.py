@@ -11,12 +11,12 @@ tokens of a row, V vocabulary, H width, r rank.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from harness.decoding.session import upload
+from harness.frozen import positional
 from harness.kernels.walk import drafts_in_turn
 
 CANDIDATES = 32
@@ -29,7 +29,7 @@ Draw = Callable[[Tensor, int], Tensor]
 """(B, 1, V) scores of a slot, and the slot: the token that is drawn, (B, 1)."""
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class Bigram:
     """``before`` (V, H), the input embeddings e; ``head`` (V, H), the output embeddings E; ``down`` (r, H); ``up`` (H, r)."""
 
@@ -48,7 +48,7 @@ class Bigram:
         return (self.head[candidates] @ self.told(before)[..., None])[..., 0]
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class InTurn:
     """The terms that tell a slot what stands before it: none, one or both."""
 

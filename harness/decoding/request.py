@@ -9,14 +9,13 @@ every row. Axes: B rows, w tokens of the widest row, m answers wanted, V vocabul
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from harness.decoding.session import ModelSession, Segment, refuse_no_token, upload
-from harness.frozen import frozen
+from harness.frozen import frozen, positional
 from harness.record.trace import ForwardPass, Generation, Role, StopReason
 
 Decoder = Generator[ForwardPass, None, Generation]
@@ -48,7 +47,7 @@ class StopRule:
         return "length" if len(output) == most else None
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class Checked:
     """``final``: tokens that one check made final, as many as there are slots whose KV stays; ``agreed``: of these, how many
     had been drafted.
@@ -184,7 +183,7 @@ def prefill_pass(lengths: tuple[int, ...], final_tokens: int) -> ForwardPass:
     return MadePass(lengths, max(lengths), 1, (0,) * len(lengths), 0).described("prefill", lengths, final, final)
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class MadePass:
     """A pass that was made. ``fed``: real tokens of each row, 0 in a row that only waits; ``columns``: what the tensors hold of
     each; ``answers``: m; ``context`` and ``width`` are those of the session before it.

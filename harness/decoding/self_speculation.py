@@ -9,7 +9,6 @@ rows, k slots of a block, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,6 +20,7 @@ from harness.decoding.sampling import NativeFigures, PositionNoise, usable
 from harness.decoding.session import ModelSession, Segment, upload
 from harness.decoding.verification import NextTokenCheck, VerifiedRow
 from harness.decoding.verified_blocks import decode_verified_blocks, start_rows
+from harness.frozen import positional
 from harness.record.trace import ForwardPass
 
 SIDE_BY_SIDE = InTurn()
@@ -114,7 +114,7 @@ def who_sees_whom(count: int, size: int) -> Tensor:
     return seen
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class _Drafts:
     """What a pass says is drawn with. ``texts`` (B, T): the tokens of every row, and room for more. ``by_kernel``: drafts in
     turn are those of the native kernels.

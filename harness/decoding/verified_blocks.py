@@ -16,7 +16,6 @@ Axes: B rows, k slots of a block, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -28,6 +27,7 @@ from harness.decoding.sampling import PositionNoise, usable
 from harness.decoding.session import ModelSession, Segment, upload
 from harness.decoding.solvers import BlockView
 from harness.decoding.verification import NextTokenCheck, VerifiedRow
+from harness.frozen import positional
 from harness.record.trace import ForwardPass, Role
 
 
@@ -148,7 +148,7 @@ def start_rows(
     return prefill_pass(lengths, final_tokens=known)
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class _Batch:
     """What every pass of a decode works with."""
 

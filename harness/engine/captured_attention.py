@@ -9,7 +9,6 @@ Axes: B rows, Q query tokens, H query heads, G KV heads, D head dimension, C slo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -22,6 +21,7 @@ from harness.engine.attention_masks import folded_mask
 from harness.engine.compiling import allow_kinds_of_forward
 from harness.engine.flash_attention import FlashRuns
 from harness.engine.kv_cache import CapturedAttention, ForwardKind, SeenSlots, folded_attention
+from harness.frozen import positional
 
 BLOCK = 128
 """FlexAttention's own width of a block, for queries and keys."""
@@ -63,7 +63,7 @@ class FlexBlocks:
         return FlexReading(mask, self._attend)
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class FlexReading:
     """A harness.engine.kv_cache.Attending: the blocks that one forward visits, and the kernel that visits them."""
 
@@ -100,7 +100,7 @@ class MaskedSlots:
         return MaskedReading(folded_mask(visible, self._fed.shared, self._fed.dtype))
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class MaskedReading:
     """A harness.engine.kv_cache.Attending. ``mask`` (B, 1, H / G * Q, C) as attention_masks.folded_mask makes it: heads that
     share a KV head are further queries of it.

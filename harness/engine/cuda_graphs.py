@@ -9,7 +9,6 @@ it. Axes: B rows, Q tokens of a forward, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -24,6 +23,7 @@ from harness.engine.captured_attention import OPTIONS, option_of
 from harness.engine.gated_adapter import adapted_columns, adapter_on
 from harness.engine.kv_cache import ForwardKind, UsedKv
 from harness.engine.static_session import StaticSession, head_dim_of
+from harness.frozen import positional
 from harness.meters.host import CAPTURES
 from harness.roofline.storage import slots_allocated
 
@@ -105,7 +105,7 @@ PassKind = tuple[tuple[int, str, int, int], ...]
 """(tokens, visibility, wanted logits, adapted tokens) of every segment of a call; each kind has its graph."""
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class Captured:
     """One kind of forward: the tensors it reads, and the replay that returns its logits.
 

@@ -17,7 +17,6 @@ each other.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import accumulate
 from typing import Any, NamedTuple, cast
@@ -29,6 +28,7 @@ from harness.decoding.session import upload
 from harness.engine import flash_attention
 from harness.engine.kv_cache import ForwardKind
 from harness.errors import ScenarioError
+from harness.frozen import positional
 from harness.roofline.storage import pieces_of
 
 OPERATOR = "aten::_flash_attention_forward"
@@ -39,7 +39,7 @@ LEAST_CAPABILITY = (8, 0)
 MOST_HEAD_DIM, HEAD_DIM_STEP = 256, 8
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class Runs:
     """Runs of packed queries, each over a run of packed keys; int32.
 
@@ -143,7 +143,7 @@ class FlashRuns:
         return FlashReading(runs, self._copies, self._fed.shared)
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class FlashReading:
     """A harness.engine.kv_cache.Attending: the runs of one forward over ``copies`` of its queries."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -19,9 +18,10 @@ from torch import Tensor, nn
 from harness.decoding.in_turn import Bigram
 from harness.decoding.session import Segment
 from harness.errors import UnknownModelError
+from harness.frozen import positional
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class LowRank:
     """The term ``scale`` B A of one linear layer: ``down`` A (r, in), ``up`` B (out, r)."""
 
@@ -30,7 +30,7 @@ class LowRank:
     scale: float
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class Adapter:
     """``terms`` by the name of the linear layer in the model. ``mask_embedding`` (H,), or None, is read in place of the row of
     the token ``mask_id``. ``bigram``, or None, goes from H to H (harness.decoding.in_turn).

@@ -24,6 +24,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 
 from harness.decoding.session import upload
 from harness.errors import UnknownModelError
+from harness.frozen import positional
 
 NAME = "sbd_used_kv"
 
@@ -155,7 +156,7 @@ AttentionInterface.register(NAME, attend)
 AttentionMaskInterface.register(NAME, lambda *arguments, **options: None)  # the layout brings the mask
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class ForwardKind:
     """The shapes of one kind of forward. ``parts``: every run of fed tokens as (tokens, whether it is causal within itself)."""
 
@@ -189,7 +190,7 @@ class CapturedAttention(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class UsedLayer:
     """One layer's buffers, (B * C, G, D), and what the forward knows."""
 
@@ -205,7 +206,7 @@ class UsedLayer:
         return self.reading.attend(query, self.keys, self.values, scaling)
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class UsedKv:
     """``keys``, ``values``: one (B * C, G, D) buffer per layer; ``places`` (B * Q,): where in it each fed token's KV goes."""
 

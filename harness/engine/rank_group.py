@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from typing import Any, TypeVar
@@ -25,6 +24,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from transformers import PreTrainedModel
 
 from harness.errors import STATUS_AGAIN, CaseError, InvariantError, ProcessEndedError, UnknownModelError, UserError
+from harness.frozen import positional
 from harness.scenario.ranks import Ranks, ranks_here
 
 PATIENCE = timedelta(hours=2)
@@ -35,7 +35,7 @@ LAST_WORDS = "last words"
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class RankOrder:
     """A method of the engine that all ranks call with the same arguments; ``open``: of harness.engine.engine."""
 

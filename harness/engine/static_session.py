@@ -7,7 +7,7 @@ are still in the buffers, to the last bit, without memory of their own. Axes: B 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,10 +19,11 @@ from harness.engine.attention_masks import folded_mask, inside, validity, wanted
 from harness.engine.gated_adapter import adapted_columns, adapter_on
 from harness.engine.kv_cache import NAME, SlotLayout
 from harness.engine.native_forward import NativeForward
+from harness.frozen import positional
 from harness.scenario.part import Execution
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class HeldPrompts:
     """The prompts in a session's buffers. ``logits`` (B, m, V) came of ``segment``, fed alone with nothing before it."""
 

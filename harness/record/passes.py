@@ -24,11 +24,11 @@ import sys
 import zlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from typing import Any, get_args
 
+from harness.frozen import positional
 from harness.record.trace import PER_ROW, PassColumns, Role
 
 PER_PASS = ("padded_query", "padded_context")
@@ -46,7 +46,7 @@ _ROLES = frozenset(get_args(Role))
 Arrays = dict[str, "array[Any]"]
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class PackedPasses:
     """The passes of one sample, made and checked by ``pack`` and ``from_stored``; ``data`` is not packed by zlib here."""
 

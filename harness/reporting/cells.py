@@ -6,14 +6,14 @@ An absent value is shown as "none" with the number of its reason under the table
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import reduce
 from operator import attrgetter
 from typing import Any, Literal
 
 from harness.analysis.results import LEAVES, ArmResult, Cell, Comparison, field_names
 from harness.formatting import count
-from harness.frozen import frozen
+from harness.frozen import frozen, positional
 from harness.record.schema import RunHeader
 from harness.stats.quantity import Quantity
 
@@ -180,7 +180,7 @@ def _has(subject: Any, paths: Sequence[str]) -> bool:
     return any(value is not None and (value or isinstance(value, float)) for value in values)
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class PageColumn:
     """One column of a table: PageColumn("Wall speedup", ("measured",), "wall_speedup", formatting.ratio, between).
 
@@ -221,7 +221,7 @@ class PageColumn:
         return None if value is None and self.why is None else notes.plain(holder, name, self.write, self.why or UNKNOWN)
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class Listing:
     """A table of a run: its heading, its columns, and the subjects of its rows in a cell of the comparison.
 

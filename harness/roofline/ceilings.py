@@ -11,11 +11,11 @@ Only a calibration measures how far memory and arithmetic overlap; without one t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from harness.errors import UnknownHardwareError, UserError
-from harness.frozen import frozen
+from harness.frozen import frozen, positional
 from harness.hardware.figures import MeasuredCeilings
 from harness.hardware.links import Link, link_of
 from harness.hardware.profile import Calibration, HardwareProfile
@@ -183,7 +183,7 @@ class Ceilings:
         return rate
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class OverlapFit:
     """Overlap in [0, 1], stall >= 1 (1 unless the overlap is 0), and the largest relative error they leave."""
 

@@ -14,14 +14,13 @@ corrections. The published tables, to three decimals, are the two files beside t
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
 from harness.errors import UserError
-from harness.frozen import frozen
+from harness.frozen import frozen, positional
 from harness.models import KNOWN_SHAPES
 from harness.models.deployment import element_bytes
 from harness.record.trace import ForwardPass
@@ -137,7 +136,7 @@ class AdjustableModel:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class PaperCell:
     """The axes of Tables 3 and 4; Table 4 has the NFE speedup as a further axis."""
 

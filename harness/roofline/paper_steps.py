@@ -8,11 +8,11 @@ field of AdjustableModel.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from harness.errors import UserError
-from harness.frozen import frozen
+from harness.frozen import frozen, positional
 from harness.models.deployment import element_bytes
 from harness.roofline import paper
 from harness.roofline.batches import slowest_row_passes
@@ -35,7 +35,7 @@ CONFIG = f"config.json of {MODEL.name}"
 OPS = "harness/roofline/operations.py"
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class Correction:
     """One difference. ``changes`` are fields of AdjustableModel.
 

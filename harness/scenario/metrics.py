@@ -7,16 +7,18 @@ those of a gate.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from functools import partial
 from typing import Literal
+
+from harness.frozen import positional
 
 Basis = Literal["measured", "counted", "modelled", "predicted", "replayed"]
 Better = Literal["higher", "lower", "equal", "nearer_zero"]
 Scale = Literal["ratio", "difference"]
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class Metric:
     """One figure. Who may use it: ``claimed``, ``gated``, ``tracked`` (by a history; ``by_default`` where none is named).
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from harness.frozen import positional
 
 MOST = 0.95
 """Nearer to 1 a level cannot be told from noise. Negative correlation counts as 0: it makes levels steadier."""
@@ -93,7 +94,7 @@ KNOTS = 25
 """Number of evenly spaced places tried for either end of a line: its ends are known to 1/25 of the stretch at best."""
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class Drift:
     """In place of steps ``first`` to ``last``: leaves ``before`` at point ``index``, reaches ``after`` at ``end``."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -17,6 +16,7 @@ from pydantic_core import from_json
 
 from harness.config_file import MOST_PARSED, needed_bytes, read_bytes
 from harness.errors import BenchmarkFileError, in_words
+from harness.frozen import positional
 from harness.record.imports.measured import MOST_REQUESTS
 
 MOST_BYTES = 100 << 20
@@ -54,7 +54,7 @@ class Keys(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, populate_by_name=True)
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class Line:
     """One JSON value of a file and where it begins."""
 
@@ -85,7 +85,7 @@ class Line:
         return BenchmarkFileError(f"{self.file}:{self.number}: {why}")
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class Document:
     """A whole file: a single JSON value, or one per line. Only the ``first`` is kept parsed; ``rest``: (line, text)."""
 
