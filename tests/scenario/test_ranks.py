@@ -130,10 +130,8 @@ def test_memory_is_that_of_one_gpu_or_of_all_processes_on_a_host() -> None:
     assert host.total_bytes == 2 * gpu.total_bytes
 
 
-L4 = load_profile("l4")
-UNLINKED = L4.link_bytes_per_s.model_copy(update={"value": None, "grade": None})
-UNHEARD_OF = L4.model_copy(update={"name": "unheard-of", "link_bytes_per_s": UNLINKED})
-"""A device whose link nobody knows."""
+UNHEARD_OF = load_profile("l4").model_copy(update={"name": "unheard-of", "links": None})
+"""A device of which nobody says how it is joined."""
 
 
 def test_a_split_case_is_planned_with_what_its_devices_send() -> None:
