@@ -42,7 +42,6 @@ NOT_RUN = {
     "calibrate": "takes a minute of an idle machine; tests/cli/test_calibrate.py has a pretended one",
     "noise": "takes hours; tests/cli/test_gate.py has pretended gates",
     "gate --base-cmd": "measures two revisions; tests/integration/test_gate_real.py does",
-    "comment": "needs a job of CI; tests/integration/test_ci_gate.py pretends one",
     "train --recipe qwen3_0_6b": "needs a dataset of the hub; tests/training/test_recipe.py holds the page against the plan",
     "eval": "needs lm_eval; tests/integration/test_lm_eval_model.py",
     "publish RUN reports/name --sign": "needs somebody's key; tests/record/test_seal.py makes one",
@@ -58,6 +57,7 @@ NOT_RUN = {
 OTHERS = {
     "pip": "installs",
     "hf": "downloads",
+    "gh": "writes to GitHub; tests/test_ci_comment.py runs it against a fake",
     "git": "changes a checkout",
     "bash": "needs a GPU",
     "ray": "starts a cluster",

@@ -192,7 +192,7 @@ def test_a_record_without_process_sampler_and_meters_loads(tmp_path: Path) -> No
     file = stored(with_header(untold, record_version=6), tmp_path / "run") / "samples.jsonl"
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     for line in lines:
-        for name in ("before", "process", "meters", "meter_reasons"):
+        for name in ("process", "meters", "meter_reasons"):
             del line[name]
     file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     old, new = harness.load_run(file.parent), RunFrames(run)

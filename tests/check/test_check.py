@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from harness.analysis.answer import Derived, compare
-from harness.check import cells, conduct, grid
+from harness.check import conduct, grid
 from harness.check.attention import CAPTURABLE, MASK, AttentionTime, ReadPlace, compare_ways, places, visible, way_of
-from harness.check.cells import cells_table, energy_j_per_token, unreached, widths
+from harness.check.cells import cells_table, energy_j_per_token, rows, unreached, widths
 from harness.check.conduct import exactness
 from harness.check.half_precision import HalfPrecisionPass
 from harness.engine.captured_attention import OPTIONS
@@ -31,11 +31,6 @@ from tests.helpers.fake_clock import FakeClock
 from tests.helpers.pass_bytes import pass_bytes
 
 WAYS = (MASK, "SDPA, no mask", "SDPA, heads packed", CAPTURABLE, "flex_attention")
-
-
-def rows(held: Run, *why: str) -> list[cells.CellRow]:
-    """The rows of a run, by what is derived of it."""
-    return cells.rows(held, compare(held, ()), *why)
 
 
 @pytest.mark.parametrize(("dry", "count"), [(True, 6), (False, 12)])

@@ -28,7 +28,9 @@ SPECIALS = ["<s>", "</s>"]
 def folder(tmp_path: Path) -> Path:
     """A tiny Llama with biases everywhere, and a byte-level tokenizer that splits every digit off."""
     torch.manual_seed(1)
-    config = tiny_config(vocab_size=260, attention_bias=True, mlp_bias=True, bos_token_id=0, eos_token_id=1)
+    config = tiny_config(
+        vocab_size=260, num_hidden_layers=2, attention_bias=True, mlp_bias=True, bos_token_id=0, eos_token_id=1
+    )
     place = tmp_path / "model"
     transformers.LlamaForCausalLM(config).save_pretrained(place)
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
