@@ -13,11 +13,11 @@ import pytest
 
 from harness.analysis.answer import COMPARISON_VERSION, compare
 from harness.record.schema import CaseOutcome, Run
+from harness.record.store import RunStore
 from harness.reporting import write_report
 from harness.reporting.page import render
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.pages import FULL, headlines, words
-from tests.helpers.two_runs import stored
 
 
 def page(run: Run) -> str:
@@ -164,7 +164,12 @@ def test_page_renders_what_is_missing_with_its_reason(run: Run, said: str) -> No
 def test_write_report_writes_page_and_json(tmp_path: Path) -> None:
     """From a run directory on disk: report.html and report.json by default, elsewhere on request; rendered twice the same."""
     run = FULL
-    stored(run, tmp_path / "run")
+    with RunStore(tmp_path / "run") as store:  # at its end the record is sealed
+        store.create(run.header)
+        for sample in run.samples:
+            store.append(sample)
+        for entry in run.sessions:
+            store.append_session(entry)
     written = write_report(tmp_path / "run")
     assert written == tmp_path / "run" / "report.html"
     own = r"<a download.*?</a>|Record: [^<]*|<meta name=.sbd-record[^>]*>\n"
