@@ -28,7 +28,7 @@ def test_every_use_finds_its_words() -> None:
     """A page names what is claimed, a gate says how it derives its figures, and each metric has a use."""
     for metric in METRICS.values():
         assert bool(metric.words) == metric.claimed, metric.name
-        assert metric.what or not metric.gated, metric.name
+        assert bool(metric.what) == bool(metric.gated), metric.name
         assert metric.claimed or metric.gated or metric.tracked, metric.name
         assert metric.by_default <= metric.tracked, metric.name
 
