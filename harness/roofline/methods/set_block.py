@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from harness.errors import UserError
 from harness.models import ModelShape
+from harness.record.trace import Role
 from harness.roofline.methods.calls import (
     MethodTrace,
     ModelCall,
@@ -26,6 +27,13 @@ from harness.roofline.methods.calls import (
     whole_widths,
 )
 from harness.roofline.methods.speculative import expected_tokens
+
+
+def _after_fed_again(at: PricedAt, role: Role, count_per_token: float, again: int, block_size: int) -> ModelCall:
+    """The pass of a block that feeds up to ``again`` tokens of the context once more and keeps their KV."""
+    kept = min(again, at.context_tokens)
+    context = at.context_tokens - kept
+    return target_call(at, role, count_per_token, query=kept + block_size, logits=block_size, kept=kept, context=context)
 
 
 def next_token(at: PricedAt) -> MethodTrace:
@@ -45,16 +53,7 @@ def set_block(at: PricedAt, *, block_size: int, passes_per_block: float) -> Meth
     at_least("block size", block_size, 1)
     if not 1 <= passes_per_block <= block_size:
         raise UserError(f"passes per block: given was {passes_per_block:g}, allowed are 1 to the block size, {block_size}")
-    before = min(block_size, at.context_tokens)
-    first = target_call(
-        at,
-        "commit+decide",
-        1 / block_size,
-        query=before + block_size,
-        logits=block_size,
-        kept=before,
-        context=at.context_tokens - before,
-    )
+    first = _after_fed_again(at, "commit+decide", 1 / block_size, block_size, block_size)
     later = target_call(at, "decide", (passes_per_block - 1) / block_size, query=block_size, logits=block_size)
     return MethodTrace(family="set block", calls=(first, later))
 
@@ -274,15 +273,6 @@ def with_auxiliary(at: PricedAt, *, auxiliary: ModelShape, window: int, lookahea
     at_least("window", window, 0)
     if not 1 <= tokens_per_pass <= lookahead:
         raise UserError(f"tokens per pass: given were {tokens_per_pass:g}, allowed are 1 to the lookahead, {lookahead}")
-    again = min(window, at.context_tokens)
-    draft = target_call(
-        at,
-        "draft",
-        1 / tokens_per_pass,
-        query=again + lookahead,
-        logits=lookahead,
-        kept=again,
-        context=at.context_tokens - again,
-    )
+    draft = _after_fed_again(at, "draft", 1 / tokens_per_pass, window, lookahead)
     check = other_call(at, "auxiliary", auxiliary, "verify", 1 / tokens_per_pass, query=lookahead, logits=lookahead)
     return MethodTrace(family="diffusion with an auxiliary model", calls=(draft, check))
