@@ -110,7 +110,7 @@ def asked_arm(cell: Cell, header: RunHeader) -> ArmResult | None:
 
 def _best(cell: Cell, comparison: Comparison) -> ClaimedCell | CellNotFound:
     chosen = next(one for one in comparison.highlights if (one.part, one.batch_size) == (cell.part, cell.batch_size))
-    arm = next((arm for arm in cell.arms if arm.label == chosen.label), None)
+    arm = cell.arm(chosen.label)
     if arm is None:
         return CellNotFound(cell.names, chosen.reason or f"{chosen.label} left no sample of this task")
     return ClaimedCell(cell, arm, chosen.picked_from if chosen.picked_from > 1 else None)
@@ -156,7 +156,7 @@ def highlight(part: str, batch_size: int, arms: Sequence[ArmResult], bounds: Map
     Fastest: by wall speedup, by NFE speedup where the part was not timed. ``bounds``: the accuracy difference of each arm by
     label, at the simultaneous level of all contenders (default: the arms' own).
     """
-    candidates, picked_from = [arm for arm in arms if not arm.is_ntp], len(contenders(arms))
+    candidates = [arm for arm in arms if not arm.is_ntp]
     compared = [arm for arm in candidates if arm.accuracy_difference.value is not None]
     lows = {arm.label: (bounds or {}).get(arm.label, arm.accuracy_difference).low for arm in compared}
     choices: list[tuple[HighlightBasis, list[ArmResult], str | None]] = [
@@ -166,6 +166,7 @@ def highlight(part: str, batch_size: int, arms: Sequence[ArmResult], bounds: Map
         ("replayed" if all(arm.replayed for arm in candidates) else "ungraded", candidates, None),
         ("none", [], "no arm but NTP has samples"),
     ]
+    picked_from = len(compared or candidates)
     basis, among, reason = next((choice for choice in choices if choice[1]), choices[-1])
     best = max(among, key=_speed, default=None)
     return Highlight(
