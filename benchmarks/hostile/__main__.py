@@ -163,9 +163,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--share", type=float, default=1.0, help="only so many of every kind; nothing is stored")
     parser.add_argument("--only", default="", metavar="KIND[/NUMBER]", help="one kind, or one case; nothing is stored")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--partial", type=Path, metavar="FOLDER", help="a whole walk keeps each kind here, and goes on from it")
+    parser.add_argument("--partial", type=Path, metavar="FOLDER", help="a whole walk keeps clean kinds here, and skips them")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the folders of the cases here")
     given = parser.parse_args(arguments)
+    whole = given.share == 1.0 and not given.only
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"  # a library with threads cannot be forked
     # A shell begins its jobs in the background, and nohup, with signals ignored; cases would inherit that.
@@ -178,17 +179,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         one = partial(conduct, root, given.seed, given.keep is not None)
         done: dict[str, dict[str, Any]] = {}
         for kind, of_kind in groupby(chosen(given.share, given.only), key=itemgetter(0)):
-            file = given.partial / f"{kind}.json" if given.partial else None
+            file = given.partial / f"{kind}.json" if given.partial and whole else None
             if file is not None and file.exists():
                 done[kind] = json.loads(file.read_text())
                 continue
             done[kind] = walk(one, list(of_kind), given.workers)
-            if file is not None and given.share == 1.0 and not given.only:
+            if file is not None and not done[kind]["lines"]:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(json.dumps(done[kind]))
     figures = gathered(list(done.values())) | tampering.figures()
     print(figures)
-    if given.share == 1.0 and not given.only:
+    if whole:
         print(write_results("hostile", figures, commits={kind: found["commit"] for kind, found in done.items()}))
     return int(any(found["lines"] for found in done.values()))
 
