@@ -35,7 +35,7 @@ def engine_of(
     fault: str, logs: Path, monkeypatch: pytest.MonkeyPatch, load: dict[str, object] | None = None, **keys: object
 ) -> tuple[ServedEngine, Case]:
     """A part with one server of that fault, and its case."""
-    command = lambda server, model, port, dtype: [sys.executable, str(PROGRAM), str(port), fault]  # noqa: E731
+    command = lambda server, model, port, dtype: [sys.executable, str(PROGRAM), str(port), fault, str(logs)]  # noqa: E731
     monkeypatch.setattr(dialects.DIALECTS["vllm"], "command", command)
     part = {
         "model": {"reference": "sbd"},
@@ -49,11 +49,11 @@ def engine_of(
 
 
 @pytest.fixture
-def quiet() -> Iterator[None]:
-    """No process of a test is left behind it."""
+def quiet(tmp_path: Path) -> Iterator[None]:
+    """No process of a test is left after it. Its servers carry its folder: other tests run the same program beside."""
     yield
     time.sleep(0.1)
-    found = subprocess.run(["pgrep", "-f", str(PROGRAM)], capture_output=True, text=True, check=False)
+    found = subprocess.run(["pgrep", "-f", f"{PROGRAM} .* {tmp_path}$"], capture_output=True, text=True, check=False)
     assert found.stdout == ""
 
 
