@@ -17,7 +17,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from harness.training.curve import CURVE
-from harness.training.distillation import whole_lines
+from harness.training.distillation import finished_lines
 
 Point = dict[str, Any]
 
@@ -58,7 +58,7 @@ def table(points: list[Point]) -> str:
 def main() -> None:
     """Print the tables; draw the curve."""
     runs = [Path(name) for name in sys.argv[1:]]
-    points = [point for run in runs for point in whole_lines(run / CURVE) if point["masked_tokens"]]
+    points = [point for run in runs for point in finished_lines(run / CURVE) if point["masked_tokens"]]
     slope = per_decade(points)
     file = runs[-1] / "adapter" / "curve.png"
     draw(points, slope, file)

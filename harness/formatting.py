@@ -80,7 +80,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 # Lone surrogates (not UTF-8), other characters that XML forbids, and marks that reorder a line on the screen (Unicode TR 36,
 # 2.5, bidirectional spoofing; the byte order mark).
 _NOWHERE = re.compile("[\ud800-\udfff\ufffe\uffff\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
-# CI runners obey `::error` (GitHub) at a line's start, where text may be folded behind a space; `##[error]`, `##vso[...]`
+# CI runners obey `::error` (GitHub) at a line's start, where text may be folded after a space; `##[error]`, `##vso[...]`
 # (Azure) and `##teamcity[...]` anywhere.
 _COMMAND = re.compile(r"(?<!\w):(?=:)|#(?=#[\w.]*\[)")
 # A spreadsheet runs a cell that begins so (OWASP, "CSV Injection"; the last four are the full-width forms).

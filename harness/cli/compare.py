@@ -14,6 +14,7 @@ from typer import Argument, Option
 from harness.cli.output import AsJson, grid, json_text, lines_of, show
 from harness.errors import UserError
 from harness.formatting import ratio
+from harness.record.identity import comma_separated
 from harness.record.store import read_on_one_machine
 from harness.regression.changes import OUTCOME_WORDS, Change, RunsCompared, compare_runs
 from harness.regression.comparability import refuse_unlike, shared_prompts
@@ -49,18 +50,13 @@ def compare_command(
             raise UserError(f"{path}: {record.unmeasured}; give runs that have samples")
     compared = []
     for path, other in zip(runs[1:], others, strict=True):
-        unlike = refuse_unlike(base, [other], words(allow), (str(runs[0]), str(path)))
+        unlike = refuse_unlike(base, [other], comma_separated(allow or ()), (str(runs[0]), str(path)))
         compared.append(compare_runs(*shared_prompts(base, other), list(map(str, unlike)), len(others)))
     if as_json:
         print(json_text(list(map(asdict, compared))))
         return
     for path, changes in zip(runs[1:], compared, strict=True):
         show(render(changes, str(runs[0]), str(path), whole))
-
-
-def words(given: list[str] | None) -> list[str]:
-    """``--allow hardware,versions --allow model`` as three words."""
-    return [word.strip() for text in given or () for word in text.split(",") if word.strip()]
 
 
 def render(compared: RunsCompared, base: str, new: str, whole: bool = False) -> str:

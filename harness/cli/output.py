@@ -55,7 +55,7 @@ def json_text(value: Any, indent: int | None = 1) -> str:
 
 
 def columns(stream: TextIO | None = None) -> int | None:
-    """Width of the terminal behind ``stream`` (standard output), or what COLUMNS says; None where neither is there."""
+    """Width of the terminal of ``stream`` (standard output), or what COLUMNS says; None where neither is there."""
     said = os.environ.get("COLUMNS", "")
     if said.isascii() and said.isdigit() and 0 < len(said) <= 4 and int(said):
         return max(int(said), NARROWEST)

@@ -165,7 +165,7 @@ def _prompts(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> tuple[tuple[
     mask = model_kwargs.get("attention_mask")
     real = torch.ones_like(input_ids, dtype=torch.bool) if mask is None else mask.bool()
     if bool((real[:, 1:] < real[:, :-1]).any()) or not bool(real[:, -1].all()):
-        raise UserError("custom_generate: attention_mask has padding behind or inside a prompt; pad on the left")
+        raise UserError("custom_generate: attention_mask has padding after or inside a prompt; pad on the left")
     positions = model_kwargs.get("position_ids")
     if positions is not None and bool(((positions != real.cumsum(dim=1) - 1) & real).any()):
         raise UserError("custom_generate: position_ids other than 0, 1, 2, ... are not supported; leave them out")

@@ -65,8 +65,8 @@ class BlockProtocol:
         if self.layout == "canvas":
             return [f"no KV cache: every pass feeds prompt and answer, decided in blocks of {block_size}", slots]
         if self.layout == "window":
-            return [f"a window of {block_size} slots opened anew behind every pass", "causal KV, kept in the same pass", slots]
-        begins = {"answer": "begins right behind the prompt", "sequence": f"begins at multiples of {block_size} tokens"}
+            return [f"a window of {block_size} slots opened anew after every pass", "causal KV, kept in the same pass", slots]
+        begins = {"answer": "begins right after the prompt", "sequence": f"begins at multiples of {block_size} tokens"}
         sees = {"causal": "causal KV", "block": "KV of a block whose tokens saw all of it"}[self.committed or "block"]
         how = {"own_pass": "written by a pass of its own", "merged": "written by the next block's first pass"}
         sentences = [

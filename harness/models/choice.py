@@ -105,7 +105,7 @@ class HuggingFaceModel(StrictModel):
             way = "a folder with a config.json or a Hugging Face id such as org/name"
             raise _unknown(
                 f"no model at {name!r}: there is no {folder / file}; "
-                + (f"write the name of a file there behind gguf_file: {files}" if files else f"give {way}")
+                + (f"write the name of a file there after gguf_file: {files}" if files else f"give {way}")
             )
         return place
 

@@ -62,13 +62,18 @@ class Mix:
         return f"processes of this part were not measured with the same ({words}), and no --allow is recorded" if words else ""
 
 
+def comma_separated(given: Iterable[str]) -> tuple[str, ...]:
+    """``--allow hardware,versions --allow model`` as three words."""
+    return tuple(word.strip() for text in given for word in text.split(",") if word.strip())
+
+
 def allowed_items(given: Iterable[str]) -> tuple[str, ...]:
     """The items that --allow names, with commas or one by one; ``all`` is every one.
 
     Raises:
         UserError: a word is no item.
     """
-    words = tuple(word.strip() for text in given for word in text.split(",") if word.strip())
+    words = comma_separated(given)
     for word in words:
         if word not in (*ITEMS, ALL):
             raise UserError(f"--allow {word}: there is no such thing to allow; allowed: {', '.join(ITEMS)}, or {ALL}")

@@ -195,7 +195,7 @@ TIMELESS = "nfe_speedup"
 
 @frozen
 class Headline:
-    """``state`` and ``word`` of the verdict; ``asked`` before them, ``found`` behind them."""
+    """``state`` and ``word`` of the verdict; ``asked`` before them, ``found`` after them."""
 
     asked: str
     state: State

@@ -69,7 +69,7 @@ def block_counts(arm: ArmResult, blocks: BlockPasses) -> Drawing:
         axes.set(ylim=(0, max(blocks.mean_decided) * 1.35), ylabel="positions decided (mean)")
         caption = (
             f"{arm.label}: the first pass of a block decides {blocks.mean_decided[0]:.1f} positions on average; "
-            f"{_reach(blocks)}. {formatting.count(blocks.blocks)} blocks, with positions behind the end of an answer."
+            f"{_reach(blocks)}. {formatting.count(blocks.blocks)} blocks, with positions after the end of an answer."
         )
         return drawing(figure, "What each pass of a block decides", caption, _marks(arm))
 

@@ -63,7 +63,7 @@ PRICES = ("shape-calibrated-ex-ante", "calibrated", "datasheet", "shape-calibrat
 PERCENTILES = (50, 90, 95, 99)
 WAITS = {
     "first_token": "time to the first token",
-    "time_per_token": "time per token behind the first",
+    "time_per_token": "time per token after the first",
     "inter_token": "time between two pieces of an answer",
     "request": "time of a whole request",
 }

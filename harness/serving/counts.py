@@ -29,7 +29,7 @@ FIGURES = {
     for name, (unit, source) in {
         "served_passes_by_steps": ("count", "the server's step counter, less the prompt's pass"),
         "served_passes_by_accepted": ("count", "decode tokens less accepted drafts"),
-        "served_passes_by_chunks": ("count", "chunks of the stream behind the first"),
+        "served_passes_by_chunks": ("count", "chunks of the stream after the first"),
         "served_ways_disagree": ("requests", "requests of the sample whose ways of counting differ"),
         FIRST_TOKENS: ("tokens", "tokens of the first chunks of its answers, by the client"),
         "served_headline": ("tokens", "the engine's own mean acceptance length of these requests"),

@@ -171,7 +171,7 @@ class _Pieces:
         """The next event; raises RequestError where it came twice, or after the end."""
         self.tokens += len(read.ids)
         if self.done or (self.stop_reason and (read.ids or read.stop_reason)):
-            raise RequestError("it came behind the end")
+            raise RequestError("it came after the end")
         if (written := read.said.get("written")) is not None and self.tokens > written:
             raise RequestError(f"{self.tokens} token ids came, the server counts {written}: some came twice")
         same_mark = read.progress is not None and bool(self.rounds) and read.progress.mark == self.rounds[-1].mark

@@ -30,7 +30,7 @@ from harness.decoding.in_turn import InTurn
 from harness.frozen import frozen
 from harness.progress import Progress
 from harness.training.adapter_module import TrainedAdapter
-from harness.training.distillation import OwnAnswer, whole_lines
+from harness.training.distillation import OwnAnswer, finished_lines
 from harness.training.masked_blocks import MaskedBlocks, masked_blocks
 from harness.training.noising import SpecialIds
 from harness.training.recipe import HeldOut, TrainRecipe
@@ -66,7 +66,7 @@ class Curve(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
         """Forget points that were measured after the checkpoint that training goes on from; measure what it begins with."""
         self._progress.start(["steps"] * (args.max_steps - state.global_step))
-        self._points = [point for point in whole_lines(self.file) if point["step"] <= state.global_step]
+        self._points = [point for point in finished_lines(self.file) if point["step"] <= state.global_step]
         self._trained_s = self._points[-1]["trained_s"] if self._points else 0.0
         if self._asked is not None:
             self.file.write_text("".join(json.dumps(point) + "\n" for point in self._points), encoding="utf-8")
@@ -92,7 +92,7 @@ class Curve(TrainerCallback):
 
     def ended(self) -> bool:
         """Whether the curve in the file has ended its training."""
-        return self._flat(whole_lines(self.file))
+        return self._flat(finished_lines(self.file))
 
     def _flat(self, points: Sequence[dict[str, Any]]) -> bool:
         least = self._asked.stop_gain if self._asked is not None else None
@@ -126,7 +126,7 @@ def doubling_gain(points: Sequence[dict[str, Any]]) -> float | None:
 
 def trained_tokens(adapter: Path) -> int:
     """Masked tokens that an adapter was charged for, by the curve in its folder; 0 without one."""
-    points = whole_lines(adapter / CURVE)
+    points = finished_lines(adapter / CURVE)
     return int(points[-1]["masked_tokens"]) if points else 0
 
 

@@ -127,7 +127,7 @@ def _answered(
         )
 
 
-def whole_lines(file: Path) -> list[Any]:
+def finished_lines(file: Path) -> list[Any]:
     """The values of a file of JSON lines, without a last one that an interruption cut; none where there is no file."""
     return [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n")[:-1]] if file.exists() else []
 
@@ -135,7 +135,7 @@ def whole_lines(file: Path) -> list[Any]:
 def _held(file: Path, header: dict[str, object]) -> list[OwnAnswer]:
     """The answers of ``file``, whose first line is the ``header``."""
     try:
-        first, *lines = whole_lines(file) or [header]
+        first, *lines = finished_lines(file) or [header]
         answers = [OwnAnswer(**line) for line in lines]
     except (ValueError, TypeError) as error:
         raise UserError(f"{file}: is no file of answers ({error}); give another --out, or remove it") from error

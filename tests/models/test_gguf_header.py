@@ -54,7 +54,7 @@ def test_choices_of_before_are_written_as_before(tmp_path: Path) -> None:
     """No new key in a record without a GGUF file; a wrong name is answered with those that are there."""
     assert "gguf_file" not in HuggingFaceModel(huggingface="org/name").model_dump(mode="json")
     (tmp_path / "a.gguf").write_bytes(b"GGUF")
-    for given, words in (({}, "behind gguf_file: a.gguf"), ({"gguf_file": "b.gguf"}, "b.gguf")):
+    for given, words in (({}, "after gguf_file: a.gguf"), ({"gguf_file": "b.gguf"}, "b.gguf")):
         with pytest.raises(ValidationError, match=words):
             HuggingFaceModel.model_validate({"huggingface": str(tmp_path), **given}, context={"base": tmp_path})
     for name in ("../a.gguf", "a.bin"):

@@ -189,7 +189,7 @@ def test_timeline_shows_the_pass_of_every_token() -> None:
         "behind",
         "behind",
     ]
-    assert cells[3][1] == "decided in pass 1, final in pass 2" and cells[6][1] == "decided in pass 1, behind the end"
+    assert cells[3][1] == "decided in pass 1, final in pass 2" and cells[6][1] == "decided in pass 1, after the end"
     assert "6 tokens took 4 passes (3 in pass 1, 3 in pass 2 of their block); all blocks of this answer." in drawing.image
 
 

@@ -244,9 +244,9 @@ def test_a_mean_that_is_no_number_is_refused(mean: str) -> None:
         ([GOOD[0], GOOD[0], *GOOD[1:]], "2 token ids came, the server counts 1: some came twice"),
         ([*GOOD[:2], GOOD[1], *GOOD[2:]], "some came twice"),
         ([GOOD[0], *GOOD[2:]], "2 token ids came, the server counts 3: some were lost"),
-        ([*GOOD, event(4)], "behind the end"),
-        ([*GOOD[:3], GOOD[2]], "behind the end"),
-        ([*GOOD, "[DONE]", GOOD[3]], "behind the end"),
+        ([*GOOD, event(4)], "after the end"),
+        ([*GOOD[:3], GOOD[2]], "after the end"),
+        ([*GOOD, "[DONE]", GOOD[3]], "after the end"),
     ],
 )
 def test_events_that_came_twice_or_late_or_never_make_no_answer(events: list[Any], words: str) -> None:

@@ -26,7 +26,7 @@ from harness.progress import Progress
 from harness.training import curve as curve_module
 from harness.training.adapter_module import TrainedAdapter
 from harness.training.curve import Curve, HeldOutFigures, doubling_gain, held_out_figures, passes_of
-from harness.training.distillation import Batch, OwnAnswer, _answered, whole_lines
+from harness.training.distillation import Batch, OwnAnswer, _answered, finished_lines
 from harness.training.masked_blocks import AnswerStream, BlockCollator, drawn_blocks, masked_blocks, who_sees
 from harness.training.noising import IGNORE, SpecialIds
 from harness.training.recipe import AdapterSettings, Distillation, TrainRecipe
@@ -297,7 +297,7 @@ def test_training_ends_where_its_curve_says_so(
             break
     assert (state.global_step if control.should_training_stop else None) == ended
     assert made.ended() == control.should_training_stop
-    assert [point["step"] for point in whole_lines(made.file)] == list(range(state.global_step + 1))
+    assert [point["step"] for point in finished_lines(made.file)] == list(range(state.global_step + 1))
 
 
 def test_passes_by_hand() -> None:

@@ -22,8 +22,8 @@ NO_DECODE = "no decode of this arm is in the record"
 class DecodedBlock:
     """One block of one row. Passes count from 1, without those in which the row only waited.
 
-    ``decided_in``  per position the pass that decided its token; None: none did, the position is behind the end
-    ``output_ids``  the output tokens of the block, which come first; later positions are behind the end
+    ``decided_in``  per position the pass that decided its token; None: none did, the position is after the end
+    ``output_ids``  the output tokens of the block, which come first; later positions are after the end
     ``stops``       whether the last output token is the row's stop
     """
 

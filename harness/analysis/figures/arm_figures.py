@@ -24,7 +24,7 @@ ENERGY_WINDOW_S = 5.0
 NO_ENERGY = "no energy was read over these decodes (sbd doctor says what this machine can read)"
 REPETITIVE = 0.6
 """An answer with a smaller share of distinct 4-grams repeats itself."""
-NO_REQUEST_TIMES = "no request of one of the two sides has a time and a token behind its first one"
+NO_REQUEST_TIMES = "no request of one of the two sides has a time and a token after its first one"
 NOT_SERVED = "no server decoded this arm, or nothing was greedy: only then are answers held against the weights"
 BY_DEFINITION = "NTP is what the other arms are compared with: 1 by definition"
 

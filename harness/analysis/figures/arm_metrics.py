@@ -235,7 +235,7 @@ def predictions(
 ) -> tuple[Prediction, ...]:
     """Per price: the predicted decode time of the arm and wall speedup, each with its error; ex-ante ones first.
 
-    The decode is predicted over all timed samples of the arm, the speedup over the pairs behind ``measured`` and by the same
+    The decode is predicted over all timed samples of the arm, the speedup over the pairs of ``measured`` and by the same
     estimator: a geometric mean over prompts, in which a slow prompt weighs as much as a fast one.
     The band of the speedup is the range over the three overlap assumptions, each made for both arms alike. The top rung
     measures each kind of pass by itself, so there the errors of the two arms are independent. The drift of the machine

@@ -27,9 +27,9 @@ def _of_requests(run: Run) -> Iterator[Found]:
     for one, place in _placed(run):
         whole, gaps_s = one.meters.get(REQUEST_S), one.meters.get(GAPS_S)
         if one.decode_s is None or (whole is not None and (one.prefill_s or 0.0) + one.decode_s > _at_most(whole)):
-            yield "the last token came before the first, or behind the end of its request", place
+            yield "the last token came before the first, or after the end of its request", place
         if gaps_s is not None and one.decode_s is not None and not _alike(gaps_s, one.decode_s):
-            yield "the gaps between the pieces of a stream do not add up to its time behind the first token", place
+            yield "the gaps between the pieces of a stream do not add up to its time after the first token", place
 
 
 def _of_files(run: Run) -> Iterator[Found]:

@@ -40,7 +40,7 @@ class Vllm(Dialect):
     """vLLM."""
 
     name = "vllm"
-    headline = "1 + accepted drafts per pass that had a draft, those behind an answer's end included"
+    headline = "1 + accepted drafts per pass that had a draft, those after an answer's end included"
     counters = spec_counters("vllm") | {
         "passes": "vllm:iteration_tokens_total_count",  # engine steps, the prompt's included
         "requests": "vllm:request_success_total",  # finished requests

@@ -66,7 +66,7 @@ CONTRADICTS: dict[Damage, str] = {
     other_throughput: "the output_tokens_per_s that the tool printed",
     other_tokens: "the output_tokens that the tool printed",
     other_count: "the requests that the tool printed",
-    other_gaps: "do not add up to its time behind the first token",
+    other_gaps: "do not add up to its time after the first token",
     short_duration: "took longer than the whole run of the tool",
 }
 
