@@ -18,6 +18,7 @@ std::map<char *, Block> blocks;
 size_t device_bytes_used = 0;
 
 constexpr size_t PAGE = 4096;
+constexpr size_t LARGE = 64 << 20;
 constexpr size_t BYTES_OF_CONTEXT = 530'000'000;
 
 size_t device_bytes() {
@@ -68,13 +69,38 @@ cudaError_t release(void *address, const char *call) {
   return cudaSuccess;
 }
 
+// Whole pages of zeros are given back: a model's buffers at full size must not fill this machine's memory.
+bool gives_pages_back(const void *to, size_t bytes) { return bytes >= LARGE && reinterpret_cast<size_t>(to) % PAGE == 0; }
+
+size_t clear_pages(void *to, size_t bytes) {
+  const size_t pages = bytes / PAGE * PAGE;
+  madvise(to, pages, MADV_DONTNEED);
+  return pages;
+}
+
+// Of a large copy only pages that hold something are written: reading a page that nobody wrote takes no memory.
+void move_bytes(void *to, const void *from, size_t bytes) {
+  char *target = static_cast<char *>(to);
+  const char *source = static_cast<const char *>(from);
+  const bool overlap = target < source + bytes && source < target + bytes;
+  if (overlap || !gives_pages_back(to, bytes)) {
+    memmove(to, from, bytes);
+    return;
+  }
+  static const char zeros[PAGE] = {};
+  const size_t pages = clear_pages(to, bytes);
+  for (size_t at = 0; at < pages; at += PAGE)
+    if (memcmp(source + at, zeros, PAGE)) memcpy(target + at, source + at, PAGE);
+  memcpy(target + pages, source + pages, bytes - pages);
+}
+
 cudaError_t copy(void *to, const void *from, size_t bytes, cudaStream_t stream, const char *call) {
   Locked lock;
   bool captured;
   if (cudaError_t error = submit(stream, cudaGraphNodeTypeMemcpy, nullptr, call, &captured)) return error;
   if (captured && !(block_of(to) && block_of(from)))
     emulated_fault((std::string(call) + " of pageable memory within a capture: replays read what lies there then").c_str());
-  if (!captured) memmove(to, from, bytes);
+  if (!captured) move_bytes(to, from, bytes);
   return cudaSuccess;
 }
 
@@ -141,16 +167,12 @@ cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes, cudaStream_t strea
   Locked lock;
   bool captured;
   if (cudaError_t error = submit(stream, cudaGraphNodeTypeMemset, nullptr, "cudaMemsetAsync", &captured)) return error;
-  constexpr size_t LARGE = 64 << 20;
   if (captured) return cudaSuccess;
-  // Whole pages of zeros are given back: a model's buffers at full size must not fill this machine's memory.
-  char *begin = static_cast<char *>(to);
-  if (byte || bytes < LARGE || reinterpret_cast<size_t>(begin) % PAGE) {
+  if (byte || !gives_pages_back(to, bytes)) {
     memset(to, byte, bytes);
   } else {
-    const size_t pages = bytes / PAGE * PAGE;
-    madvise(begin, pages, MADV_DONTNEED);
-    memset(begin + pages, 0, bytes - pages);
+    const size_t pages = clear_pages(to, bytes);
+    memset(static_cast<char *>(to) + pages, 0, bytes - pages);
   }
   return cudaSuccess;
 }

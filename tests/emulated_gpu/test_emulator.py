@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -116,6 +117,25 @@ def test_a_relaxed_thread_may_allocate_but_not_wait(cuda: Cuda) -> None:
     assert wait_for_stream(cuda, stream) == UNSUPPORTED
     cuda.cudaThreadExchangeStreamCaptureMode(ctypes.byref(mode))
     assert cuda.cudaStreamEndCapture(stream, ctypes.byref(ctypes.c_void_p())) == INVALIDATED
+
+
+def test_a_large_copy_within_the_device_takes_memory_for_what_it_holds_alone(cuda: Cuda) -> None:
+    """The caches of an 8B model are copied whole; pages that nobody wrote fill no memory of this machine."""
+    size, places = 256 << 20, (0, 77_777_777, (256 << 20) - 1)
+    source, target = (cuda.made("cudaMalloc", ctypes.c_size_t(size)) for _ in range(2))
+    held = [(ctypes.c_char * size).from_address(block.value or 0) for block in (source, target)]
+    for at in places:
+        held[0][at] = b"x"
+    held[1][1000] = b"y"  # what was there before is gone
+    before = resident_bytes()
+    assert cuda.cudaMemcpy(target, source, ctypes.c_size_t(size), 3) == 0
+    assert resident_bytes() - before < 4 << 20
+    assert [held[1][at] for at in places] == [b"x"] * 3 and held[1][1000] == held[1][places[1] + 1] == b"\0"
+    assert not any(cuda.cudaFree(block) for block in (source, target))
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 def test_the_legacy_stream_waits_for_blocking_streams_alone(cuda: Cuda, device: Any) -> None:
