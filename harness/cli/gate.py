@@ -15,7 +15,7 @@ from typer import Argument, Option
 
 from harness.analysis.answer import Derived
 from harness.analysis.judge.judgement import Judgements, by_records
-from harness.cli.compare import AllowOption, words
+from harness.cli.compare import AllowOption
 from harness.cli.judged import AllOption, Demand, InconclusiveOption, RequireOption, SignersOption, ToOption, demanding, finish
 from harness.cli.output import AsJson, json_text, lines_of, show
 from harness.cli.progress import TerminalProgress
@@ -23,6 +23,7 @@ from harness.cli.run import RemoteCodeOption
 from harness.errors import UserError
 from harness.formatting import percent
 from harness.models.choice import REMOTE_CODE
+from harness.record.identity import comma_separated
 from harness.record.store import read_on_one_machine
 from harness.regression.gate.judge import GateOptions, gate_revisions, gate_runs
 from harness.regression.gate.noise import NoiseWish, StoredFloors, every_floor, known_floors, measure_noise, save_floors
@@ -72,7 +73,7 @@ def gate_command(
     wish = GateOptions(
         metrics=metric or (),
         deterministic_only=deterministic_only,
-        allow=words(allow),
+        allow=comma_separated(allow or ()),
         least_margin=margin,
         plan=plan_of(pairs or DEFAULT_PAIRS),
     )
