@@ -78,7 +78,7 @@ lint: $(VENV)/dev.stamp
 
 # The full counts, with their tables under benchmarks/.
 verify: lint gpu-emulated-ready
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -m ""
 	$(ON_GPU) -m pytest -q -m emulated tests/emulated_gpu
 
 # The software bill of materials of an environment, checked against CycloneDX's schema. The tool has an environment of its own.

@@ -1,6 +1,7 @@
 """What a run is asked for besides its scenario: one value, from the command line to fresh processes and cluster nodes.
 
-A new option is a field here and its words in harness.cli.run; whoever acts on it reads ``Job.options``.
+A new option is a field here and its words in harness.cli.run; whoever acts on it reads ``Job.options``, or
+``Work.options`` where samples are taken.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def run_errand(errand: ChildTask, progress: Progress, machine: Machine | None = 
         held = store.resume(job.resolved, job.digest)
         refuse_other_execution([job.part(errand.share.part)], held, machine.execution)
         keeper = Recorder(store, progress, job, held, marks=True)
-        keeper.keep_all(take(work_of(job.plan, held, errand.share), machine, progress))
+        keeper.keep_all(take(work_of(job, held, errand.share), machine, progress))
         machine.close()
 
 
@@ -85,10 +85,10 @@ def _take_here(job: Job, store: RunStore, machine: Machine, progress: Progress) 
         store.create(make_header(job, machine, progress))
         held = read_run(store.directory)
     keeper = Recorder(store, progress, job, held)
-    keeper.keep_all(take(work_of(job.plan, held), machine, progress))
+    keeper.keep_all(take(work_of(job, held), machine, progress))
     while keeper.again:
         keeper.again.clear()
-        keeper.keep_all(take(work_of(job.plan, read_run(store.directory)), machine, progress))
+        keeper.keep_all(take(work_of(job, read_run(store.directory)), machine, progress))
 
 
 def _send_out(job: Job, store: RunStore, spawn: Spawner, progress: Progress) -> None:
@@ -171,7 +171,7 @@ def _why_lost(errand: ChildTask, spawn: Spawner, who: str) -> str | None:
 
 def _unfinished(job: Job, held: Run) -> list[Share]:
     """The shares that lack samples, in order."""
-    return list(dict.fromkeys(slot.share for slot in work_of(job.plan, held).missing))
+    return list(dict.fromkeys(slot.share for slot in work_of(job, held).missing))
 
 
 def _size(held: Run) -> tuple[int, int, int]:

@@ -9,10 +9,12 @@ from harness.errors import CaseError, DoesNotFitError, NoTokenError, NotPossible
 from harness.frozen import frozen
 from harness.record.schema import Run
 from harness.runner.estimates import what_would_fit
+from harness.runner.job import Job
+from harness.runner.options import RunOptions
 from harness.runner.recorder import Failure
 from harness.runner.stopping_rule import StoppingRule, missing_slots
 from harness.runner.widths import with_widths
-from harness.scenario.plan import Case, Plan, Share, Slot
+from harness.scenario.plan import Case, Share, Slot
 
 
 @frozen
@@ -21,11 +23,12 @@ class Work:
 
     ``node``: the node in a run over a cluster. ``planned``: all samples of the plan, with those that are there. ``known_s``:
     seconds of a sample by case, from those that are there. ``begun_at``: when the run was (ISO 8601). ``calibrations``: of this
-    machine, by part.
+    machine, by part. ``options``: what the run was asked for besides its scenario.
     """
 
     missing: list[Slot]
     pace: StoppingRule
+    options: RunOptions
     share: Share | None = None
     later: tuple[Slot, ...] = ()
     planned: int | None = None
@@ -63,21 +66,29 @@ class Work:
         )
 
 
-def work_of(plan: Plan, held: Run, share: Share | None = None, node: str | None = None) -> Work:
+def work_of(job: Job, held: Run, share: Share | None = None, node: str | None = None) -> Work:
     """The missing work of a run, or of a share, with the widths that the run chose when it began."""
-    plan = with_widths(plan, {case.case_id: case.width for case in held.header.cases})
+    plan = with_widths(job.plan, {case.case_id: case.width for case in held.header.cases})
     pace = StoppingRule(plan, held)
     missing, planned, known_s = missing_slots(plan, held, pace), sum(1 for _ in plan.slots()), _seconds_of_samples(held)
     begun_at, calibrations = held.header.created_at, {} if node else dict(held.header.calibration or {})
-    whole = Work(missing=missing, pace=pace, planned=planned, known_s=known_s, begun_at=begun_at, calibrations=calibrations)
+    whole = Work(
+        missing=missing,
+        pace=pace,
+        options=job.options,
+        planned=planned,
+        known_s=known_s,
+        begun_at=begun_at,
+        calibrations=calibrations,
+    )
     if share is None:
         return whole
-    behind: list[Share] = []
+    after: list[Share] = []
     if share.batch_size is None:  # fresh processes run one after the other, in the order of the plan
         order = list(dict.fromkeys(slot.share for slot in missing))
-        behind = order[order.index(share) + 1 :] if share in order else []
+        after = order[order.index(share) + 1 :] if share in order else []
     own = [slot for slot in missing if share.holds(slot)]
-    later = tuple(slot for slot in missing if slot.share in behind)
+    later = tuple(slot for slot in missing if slot.share in after)
     return replace(whole, missing=own, share=share, later=later, node=node)
 
 

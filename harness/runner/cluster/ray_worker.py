@@ -74,7 +74,7 @@ def taken_here(order: NodeTask, node: str, machine: Machine) -> Iterator[Entry]:
     part = job.part(order.share.part)
     _pin(part)
     refuse_other_execution([part], order.held, machine.execution)
-    work = work_of(job.plan, order.held, order.share, node)
+    work = work_of(job, order.held, order.share, node)
     entries = take(work, machine, Progress())
     for entry in entries:  # the node, and what is refused, before anything slow
         yield entry

@@ -116,7 +116,7 @@ class _Spread:
 
     def take_all(self) -> None:
         """Run until nothing is missing that may still be tried."""
-        work = work_of(self._job.plan, self._held)
+        work = work_of(self._job, self._held)
         missing = work.missing
         self._progress.start([slot.case.case_id for slot in missing], planned=work.planned)
         self._waiting.extend(dict.fromkeys(slot.unit for slot in missing))
@@ -178,7 +178,7 @@ class _Spread:
             self._waiting.append(flight.share)
             return
         held = read_run(self._store.directory)
-        missing = [slot for slot in work_of(self._job.plan, held).missing if flight.share.holds(slot)]
+        missing = [slot for slot in work_of(self._job, held).missing if flight.share.holds(slot)]
         if missing:
             begun = flight.begun
             case_id = begun.case_id if begun and begun.case_id else missing[0].case.case_id
@@ -198,7 +198,7 @@ class _Spread:
     def _take_up_again(self, share: Share) -> None:
         """Put a unit that lacks samples and may try again after the others."""
         self._held = read_run(self._store.directory)
-        own = {slot.case.case_id for slot in work_of(self._job.plan, self._held).missing if share.holds(slot)}
+        own = {slot.case.case_id for slot in work_of(self._job, self._held).missing if share.holds(slot)}
         self._keeper.again -= own
         if own:
             self._waiting.append(share)
