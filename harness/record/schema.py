@@ -231,6 +231,12 @@ class Event(_Frozen):
     outcome: CaseOutcome | None = None
     session: Annotated[Happened, OPEN, AfterValidator(happened)] | None = None
 
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.outcome is None and self.session is None:  # millions of such lines would only take memory
+            raise ValueError("holds neither an outcome nor a session")
+        return self
+
 
 def _known(value: _T | None, case_id: str) -> _T:
     """The value of a case. Raises RecordError where its run was imported and does not tell it."""

@@ -102,6 +102,15 @@ def test_damage_in_the_middle_is_named_not_skipped(tmp_path: Path) -> None:
         read_run(folder)
 
 
+@pytest.mark.parametrize("line", ["{}", '{"session": null}', '{"outcome": null, "session": null}'])
+def test_an_event_that_says_nothing_is_none(line: str, tmp_path: Path) -> None:
+    """A million of them, 3 MiB, took half a gigabyte."""
+    folder = begun(tmp_path / "run", samples=1)
+    (folder / "events.jsonl").write_text(f"{line}\n" * 3, encoding="utf-8")
+    with pytest.raises(RecordError, match=r"events.jsonl:1: .*holds neither an outcome nor a session"):
+        read_run(folder)
+
+
 @pytest.mark.parametrize(
     "junk", [{"rows": [[]] * 20_000}, {"meters": {str(i): "" for i in range(20_000)}}, {str(i): 0 for i in range(20_000)}]
 )
