@@ -6,9 +6,9 @@ Run to trust, run to tallies, tallies to figures, figures and trust to judgement
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 
-from harness.analysis.cells import cells_of
+from harness.analysis.cells import beside, cells_of
 from harness.analysis.judge.highlight import answer
 from harness.analysis.judge.verdict import recorded_claims, verdict
 from harness.analysis.parallel import MANY_SAMPLES, parallel_map
@@ -20,7 +20,7 @@ from harness.record.by_machine import of_one_machine
 from harness.record.identity import mixes
 from harness.record.schema import Run
 from harness.scenario.claims import Claims
-from harness.stats.quantity import absent
+from harness.stats.quantity import Quantity, absent
 
 __all__ = ["COMPARISON_VERSION", "Comparison", "Derived", "compare", "to_json"]
 
@@ -63,7 +63,7 @@ class Derived:
         found = parallel_map(pieces, len(self.run.samples) >= MANY_SAMPLES)
         comparison = Comparison(
             run_id=header.run_id,
-            cells=tuple(_served(cell, tallies.run) for cells, _ in found for cell in cells),
+            cells=tuple(_whole(cell, tallies) for cells, _ in found for cell in cells),
             highlights=tuple(highlight for _, highlight in found),
             answers=tuple(answer(cells[0], highlight, header) for cells, highlight in found),
             outcomes=tuple(outcome.model_dump() for outcome in self.run.outcomes),
@@ -85,11 +85,20 @@ def compare(run: Run) -> Comparison:
     return Derived(run).comparison
 
 
-def _served(cell: Cell, run: Run) -> Cell:
-    """The cell with what servers counted and how their answers part from NTP's, where servers decoded it."""
-    if not run.header.written(cell.part).servers:
-        return cell
-    return replace(cell, arms=tuple(_served_arm(arm, run, cell.part) for arm in cell.arms))
+def _whole(cell: Cell, tallies: Tallies) -> Cell:
+    """With what servers counted and how their answers part from NTP's, where servers decoded it, and figures at every level.
+
+    Another level takes the cell's arms once more from their decodes, when it is first asked for.
+    """
+    again, run = cache(partial(beside, tallies, cell)), tallies.run
+
+    def at(place: int, name: str, level: float) -> Quantity:
+        return again()[place].figure(name, level)
+
+    arms = [replace(arm, at=partial(at, place)) for place, arm in enumerate(cell.arms)]
+    if run.header.written(cell.part).servers:
+        arms = [_served_arm(arm, run, cell.part) for arm in arms]
+    return replace(cell, arms=tuple(arms))
 
 
 def _served_arm(arm: ArmResult, run: Run, part: str) -> ArmResult:

@@ -60,6 +60,12 @@ def cells_of(tallies: Tallies, part: str, batch_size: int) -> tuple[list[Cell], 
     return cells, highlight
 
 
+def beside(tallies: Tallies, cell: Cell) -> list[ArmBesideNtp]:
+    """The arms of ``cell`` in its order, for their figures at further levels."""
+    cases = [case for case in tallies.run.cases if (case.part, case.batch_size) == (cell.part, cell.batch_size)]
+    return _arms([case for case in cases if cell.is_summary or case.task == cell.task], tallies, _place(cases, tallies))
+
+
 def _place(cases: Sequence[CaseHeader], tallies: Tallies) -> CellContext:
     """What the arms share; the baseline is the NTP arm of the part that the scenario names (same batch size if it has one)."""
     run, first = tallies.run, cases[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal
@@ -54,7 +54,8 @@ class ArmResult:
     ``decode_time_estimated``: why decode time is partly estimated, None where all of it was measured. ``voids``: number of its
     timed samples without times, by rule; dropping samples of one side alone moves a speedup. ``prompts_for_5_percent``: prompts
     (batches at batch > 1) that give the wall speedup an interval of 5 %, at this spread. ``simultaneous``: of a highlighted arm
-    that was picked from several; verdicts on a claim that names no arm use it. ``final_tokens_histogram``: active row-passes by
+    that was picked from several; verdicts on a claim that names no arm use it. ``at``: a figure of verdicts at another level,
+    by its name; it stands apart from the JSON form. ``final_tokens_histogram``: active row-passes by
     the number of tokens they made final. ``served``: what
     the server that decoded it counted; None for an arm that this program decoded. Counts of passes are None where an imported
     run does not tell them. ``requests``: those that have times of their own; under a load each counts as a sample.
@@ -108,6 +109,7 @@ class ArmResult:
     simultaneous: Simultaneous | None = None
     served: ServedCounts | None = None
     requests: RequestCounts | None
+    at: Callable[[str, float], Quantity] | None = field(default=None, compare=False, repr=False)
 
     @property
     def request_speedup(self) -> Quantity:

@@ -46,7 +46,8 @@ def verify_command(
     --claim "latency_p50_s <= 0.2 at part=reference, batch=1, arm='SBD k=16 γ=0.1'"
 
     "same accuracy" (1 point) and "close to the pass reduction" (0.9 of it) have limits of ours: the paper names none.
-    Without an arm the best one of every part and batch size is meant: the fastest that keeps the accuracy.
+    Without an arm the best one of every part and batch size is meant: the fastest that keeps the accuracy. What --claim and
+    --claims name, and the scenario does not, is judged among all that could have been named.
 
     The first line says how the record is sealed, the next whether the page beside it is this record's. One whose seal is
     broken, or that contradicts itself, is void.

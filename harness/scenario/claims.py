@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from harness.config_file import Count, Name, NonNegative, StrictModel, Text
+from harness.config_file import Count, Flag, Name, NonNegative, StrictModel, Text, YoungerMany
 from harness.scenario.metrics import METRICS, Metric, names_of
 
 METRIC_NAMES = names_of(lambda metric: metric.claimed)
@@ -135,6 +135,8 @@ class Claim(StrictModel):
     """The accuracy is also at most so many percentage points below that of NTP, prompt by prompt (non-inferiority)."""
     scope: Literal["this process"] | None = None
     """`this process`: times of the measured processes alone. Left out: of any process, which needs three."""
+    primary: Annotated[Flag, YoungerMany] = False
+    """The claim that the scenario is about: it keeps its level beside the others. One at most; after a run it means nothing."""
 
     @field_validator("within_points")
     @classmethod

@@ -60,8 +60,14 @@ class Scenario(StrictModel):
         for part in self.parts:
             if part.baseline is not None:
                 _check_baseline(part, by_name)
-        for key, given, allowed in misplaced(self.claims, {part.name: part.batch_sizes for part in self.parts}):
-            message = f"a claim is about {key} {given!r}, which is not here; allowed: {', '.join(map(str, allowed))}"
+        primary = [claim.name or claim.bounds[0].metric for claim in self.claims if claim.primary]
+        wrong = [
+            f"a claim is about {key} {given!r}, which is not here; allowed: {', '.join(map(str, allowed))}"
+            for key, given, allowed in misplaced(self.claims, {part.name: part.batch_sizes for part in self.parts})
+        ]
+        if len(primary) > 1:
+            wrong.append(f"{len(primary)} claims are primary ({'; '.join(primary)}); at most one is: keep one")
+        for message in wrong:
             raise PydanticCustomError("unknown_key", "{message}", {"key": "claims", "message": message})
         return self
 

@@ -18,7 +18,7 @@ from harness.stats.quantity import Quantity
 from harness.stats.ratios import geometric_mean_ratio
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.environments import with_header
-from tests.helpers.judged_runs import judged
+from tests.helpers.judged_runs import claiming, judged
 from tests.helpers.two_runs import in_processes, slower
 
 SLOW, FAST = "SBD k=16 γ=0.1", "SBD k=16 γ=0.6"
@@ -27,7 +27,7 @@ TRUTH = 64 * 0.011 / (13 * 0.014 + 3 * 0.017)
 
 
 def one(run: Run, text: str) -> Judgement:
-    """The only answer to one claim."""
+    """The only answer to one claim of the run's scenario."""
     (found,) = judged(run, text).judgements
     return found
 
@@ -77,7 +77,7 @@ def test_the_whole_interval_decides(low: float, high: float, text: str, state: s
     arms = tuple(replace(arm, wall_speedup=drawn) if arm.label == SLOW else arm for arm in cell.arms)
     comparison = replace(comparison, cells=(replace(cell, arms=arms), *others))
     claim = Claim(metric="wall_speedup", min=3, max=5 if text == "between" else None, where=Where(arm=SLOW))
-    (found,) = verdict(comparison, (claim,), JITTERED.header).judgements
+    (found,) = verdict(comparison, (claim,), claiming(JITTERED, claim).header).judgements
     assert found.state == state
 
 
@@ -461,7 +461,7 @@ def test_a_picked_arm_is_judged_at_the_simultaneous_level() -> None:
     assert one(run, f"{claim} at arm=best").word == "inconclusive"
     for named in (f"arm='{picked.label}'", f"gamma={picked.gamma}"):
         found = one(run, f"{claim} at {named}")
-        assert found.word == "confirmed" and "picked" not in found.reason, "who is named pays nothing"
+        assert found.word == "confirmed" and "picked" not in found.reason, "who is named before the run pays nothing"
 
 
 def test_accuracy_of_a_picked_arm_is_bounded_at_the_simultaneous_level() -> None:

@@ -76,6 +76,25 @@ def test_real_files_of_a_server_with_and_without_speculation(cli: Cli, tmp_path:
     assert one["value"]["low"] > 1 and one["sizes"] == {"prompts": 12, "processes": 3}
 
 
+def test_an_import_was_measured_before_any_claim(cli: Cli, tmp_path: Path) -> None:
+    """One of two arms is named with the files in hand, for the record or later: judged among both, which the page says too.
+
+    The only arm is free.
+    """
+    claim = "wall_speedup >= 1.5 at arm='server fast'"
+    pair = a_pair(tmp_path)
+    slow = [written(tmp_path, f"slow{number}.json", vllm_result(0.015, seed=40 + number)) for number in range(3)]
+    both = [*pair, *(text for file in slow for text in ("--arm", f"slow={file}"))]
+    for name, files, among in (("run", pair, False), ("two", both, True)):
+        assert cli(f"import --out {name} --claim", claim, *files) == 0
+        for asked in ([], ["--claim", claim]):
+            assert cli("verify", name, "--json", *asked) == CONFIRMED
+            (one,) = json.loads(cli.out)["judgements"]
+            assert ("named after the run: judged among 2 arms" in one["reason"]) is among
+        assert cli("report", name) == 0
+        assert ("Named after the run: judged among 2 arms." in (tmp_path / name / "report.html").read_text("utf-8")) is among
+
+
 def test_without_pairs_whole_files_are_compared(cli: Cli, tmp_path: Path) -> None:
     """Prompts of one length show nothing of who belongs to whom; the interval is then over files alone."""
     assert cli("import --out run", *a_pair(tmp_path, lengths=[64] * 10)) == 0

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.analysis.judge.verdict import QUESTION
 from harness.errors import ScenarioError, UserError
 from harness.scenario.claim_text import load_claims, read_claim
 from harness.scenario.claims import ESTIMATORS, METRIC_NAMES, THIS_PROCESS, Bound, Claim, Where
@@ -195,6 +196,22 @@ def test_a_scenario_may_claim(tmp_path: Path) -> None:
         with pytest.raises(ScenarioError) as caught:
             load_scenario(write(tmp_path, CLAIMED.replace(old, new)))
         assert f"s.yaml:{GOOD.count(chr(10)) + 1}: claims: a claim is about {words}" in str(caught.value)
+
+
+def test_at_most_one_claim_is_primary(tmp_path: Path) -> None:
+    """Refused by name with file and line; one is kept, and a scenario without any is written as before."""
+    claim = "  - {name: %s, metric: wall_speedup, min: 3, primary: true}\n"
+    one = load_scenario(write(tmp_path, GOOD + "claims:\n" + claim % "first"))
+    assert one.claims[0].primary and "primary" in one.model_dump(mode="json")["claims"][0]
+    assert "primary" not in load_scenario(write(tmp_path, CLAIMED)).model_dump(mode="json")["claims"][0]
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario(write(tmp_path, GOOD + "claims:\n" + claim % "first" + claim % "second"))
+    assert f"s.yaml:{GOOD.count(chr(10)) + 1}: claims: 2 claims are primary (first; second)" in str(caught.value)
+
+
+def test_the_programs_own_claims_name_nothing() -> None:
+    """So they are free of what a claim after the run pays, whenever they are asked."""
+    assert all(claim.where == Where() for claim in (QUESTION, *load_claims("paper"), *load_claims("ours")))
 
 
 def test_claims_do_not_make_another_run(tmp_path: Path) -> None:

@@ -155,8 +155,8 @@ class ArmBesideNtp:
     _made: dict[tuple[Maker, float], Figures] = field(default_factory=dict, compare=False)
 
     def figure(self, name: str, level: float = CONFIDENCE) -> Quantity:
-        """The figure of a row of METRICS, with its interval at ``level``."""
-        return self._by(FIGURES[name], level)[name]
+        """The figure of a row of METRICS, by either estimator, with its interval at ``level``."""
+        return self._by(FIGURES[name.removesuffix(TOTALS)], level)[name]
 
     def figures(self, level: float = CONFIDENCE) -> Figures:
         """All of them, with those that stand beside them; of requests only where requests have times."""

@@ -2,6 +2,7 @@
 
 * Void: a slow baseline, a figure that is an input of the run, no times left, or processes of unlike weights or machines.
 * An arm that the claim does not name was picked on these decodes. It is judged at the simultaneous level of all candidates.
+* What a claim names after the run is judged at the simultaneous level of all that it could have named.
 * Times of fewer than three processes decide only a claim about these processes.
 """
 
@@ -20,7 +21,7 @@ from harness.analysis.trust.health import CLOCKLESS, QUIET, STREAM, UNCOUNTED
 from harness.record.identity import Mix
 from harness.scenario.claims import Bound
 from harness.scenario.metrics import Basis
-from harness.stats.quantity import FEWEST_PROCESSES, Quantity, absent
+from harness.stats.quantity import FEWEST_PROCESSES, Quantity, absent, simultaneous_confidence, wilson_interval
 
 REAL = "claim it of a run with real acceptance"
 CONTINUE = "finish the run (the same sbd run continues it), or claim something about what it has"
@@ -32,7 +33,7 @@ MORE_PROCESSES = (
 )
 MORE_FILES = f"import files of {FEWEST_PROCESSES} runs of each arm, or claim it of these alone (scope: this process)"
 COUNT_PASSES = "let sbd run the servers (docs/servers.md): it counts their passes and keeps their tokens"
-NAME_IT = "a new run with a claim that names this arm (where: arm) judges it at its own level"
+NAME_IT = "a new run whose scenario claims it and names this arm (where: arm) judges it at its own level"
 
 MEND_CHECK = "mend the answers, the check or its pattern, or take prompts that NTP answers in part"
 
@@ -53,12 +54,17 @@ def figure(arm: ArmResult, bound: Bound) -> Quantity:
     return (arm.figures | own).get(_name(bound), _no_figure(bound))
 
 
-def judged_figure(place: ClaimedCell, bound: Bound) -> Quantity:
-    """The figure that decides: at the simultaneous level where the arm was picked, else the figure itself."""
-    if place.picked_from is None:
-        return figure(place.arm, bound)
-    figures = place.arm.simultaneous.figures if place.arm.simultaneous else {}
-    return figures.get(_name(bound), _no_figure(bound))
+def judged_figure(place: ClaimedCell, bound: Bound, family: int = 1) -> Quantity:
+    """The figure that decides: at the simultaneous level of all that was picked or named from, and of ``family`` claims."""
+    own, among, arm = figure(place.arm, bound), (place.picked_from or 1) * family, place.arm
+    if among == 1 or own.value is None:
+        return own
+    level, kept = simultaneous_confidence(among), arm.simultaneous
+    if bound.metric == "lossless":  # a share of prompts that servers' answers give; no decode holds it
+        return wilson_interval(own.value * own.n, own.n, level)
+    if kept and kept.confidence == level:
+        return kept.figures.get(_name(bound), _no_figure(bound))
+    return arm.at(_name(bound), level) if arm.at else _no_figure(bound)
 
 
 def _no_figure(bound: Bound) -> Quantity:
@@ -117,11 +123,12 @@ def judge(bound: Bound, place: ClaimedCell | CellNotFound, comparison: Compariso
         found.append(_remedy(bound, place, value) if seen == "inconclusive" else None)
         remedy = "; ".join(one for one in found if one)
     basis: Basis = "replayed" if arm.replayed and not arm.is_ntp else metric.basis
-    return answer(state=state, value=value, basis=basis, sizes=sizes, reason=reason, remedy=remedy)
+    levels = (place.named,) if place.named else ()
+    return answer(state=state, value=value, basis=basis, sizes=sizes, reason=reason, remedy=remedy, levels=levels)
 
 
 def _remedy(bound: Bound, place: ClaimedCell, value: Quantity) -> str:
-    """What would decide the claim. Naming a picked arm removes the simultaneous level."""
+    """What would decide the claim. Naming the arm before the run removes the simultaneous level."""
     own = state_of(bound, value)
     more = more_prompts(bound, value, place.arm.figures.get("accuracy_loss_sd_points"), place.cell.unit_of_times)
     if place.picked_from is None:
@@ -211,7 +218,8 @@ def _reason(bound: Bound, place: ClaimedCell, value: Quantity, judged: Quantity,
         found = f"{_number(value.value)}, {kind} {ends} ({ground})"
         found += f": {sides[state]}" if place.picked_from is None else ""
     if place.picked_from is not None:
-        level = f"picked from {place.picked_from} arms on these same decodes: judged at a simultaneous 95 % level"
+        level = place.named or f"picked from {place.picked_from} arms on these same decodes: judged"
+        level += " at a simultaneous 95 % level"
         if judged.low is None or judged.high is None:
             found += f"; {level}, at which there is no interval ({judged.reason})"
         else:

@@ -6,6 +6,7 @@ before the first sample, else about the fastest that keeps the accuracy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -22,15 +23,20 @@ from harness.scenario.claims import Claim, Where
 from harness.scenario.methods import METHODS
 from harness.stats.quantity import Quantity, pairs_needed, simultaneous_confidence
 
+NAMED = {"part": "parts", "model": "models", "batch": "batch sizes", "task": "tasks", "prompt_tokens": "contexts"}
+"""Keys of Where besides those of the arm, and what several values are called."""
+
 
 class ClaimedCell(NamedTuple):
-    """One cell and the arm there. ``picked_from``: the number of arms the best one was picked from on these same decodes. A
-    picked arm is judged at the simultaneous level of all of them, an arm that the claim names at its own.
+    """One cell and the arm there. ``picked_from``: the number of arms the best one was picked from on these same decodes, or of
+    all that could have been named after the run; ``named``: these in a clause. It is judged at the simultaneous level of all of
+    them. What a claim names before the run is judged at its own level.
     """
 
     cell: Cell
     arm: ArmResult
     picked_from: int | None = None
+    named: str | None = None
 
     @property
     def names(self) -> dict[str, str]:
@@ -45,6 +51,9 @@ class CellNotFound(NamedTuple):
     reason: str
 
 
+Place = ClaimedCell | CellNotFound
+
+
 def in_words(names: dict[str, str]) -> str:
     """``SBD k=16 γ=0.1, part reference, batch 1``."""
     labels = {"part": "part ", "batch_size": "batch ", "task": "task "}
@@ -52,8 +61,11 @@ def in_words(names: dict[str, str]) -> str:
     return ", ".join(said + [f"{label}{names[key]}" for key, label in labels.items() if key in names])
 
 
-def places(claim: Claim, comparison: Comparison, header: RunHeader) -> list[ClaimedCell | CellNotFound]:
-    """Every cell and arm that ``claim`` is about; never empty. A claim about times skips untimed cells if others exist."""
+def places(claim: Claim, comparison: Comparison, header: RunHeader, before: bool) -> list[Place]:
+    """Every cell and arm that ``claim`` is about; never empty. A claim about times skips untimed cells if others exist.
+
+    ``before``: it was made before the run, so that what it names was not chosen by what was measured.
+    """
     where = claim.where
     cells = [cell for cell in comparison.cells if _meant(cell, where, header)]
     if not cells:
@@ -62,22 +74,45 @@ def places(claim: Claim, comparison: Comparison, header: RunHeader) -> list[Clai
         asked = {"part": where.part, "batch_size": where.batch, "task": where.task, "arm": where.arm}
         names = {key: str(value) for key, value in asked.items() if value is not None}
         return [CellNotFound(names, reason)]
-    if where.best:
+    found = [place for cell in _answering(cells, claim, header) for place in _arms(cell, where, comparison)]
+    every = _answering(comparison.cells, claim, header)
+    return [one if before or isinstance(one, CellNotFound) else _among(one, claim, every, header) for one in found]
+
+
+def _answering(cells: Sequence[Cell], claim: Claim, header: RunHeader) -> Sequence[Cell]:
+    """Those where the claim can be judged, or all."""
+    if claim.where.best:
         cells = [cell for cell in cells if has_contender(cell, header)] or cells
     if any(bound.definition.clock for bound in claim.bounds):
         cells = [cell for cell in cells if cell.timed] or cells
-    return [place for cell in cells for place in _arms(cell, where, comparison)]
+    return cells
+
+
+def _facts(cell: Cell, header: RunHeader) -> dict[str, object]:
+    """The values of NAMED."""
+    length = header.written(cell.part).workload.prompt_tokens  # of synthetic prompts; None of prompts with lengths of their own
+    return {"part": cell.part, "model": cell.model, "batch": cell.batch_size, "task": cell.task, "prompt_tokens": length}
 
 
 def _meant(cell: Cell, where: Where, header: RunHeader) -> bool:
-    length = header.written(cell.part).workload.prompt_tokens  # of synthetic prompts; None of prompts with lengths of their own
-    asked = {"part": cell.part, "model": cell.model, "batch": cell.batch_size, "prompt_tokens": length}
-    if any(getattr(where, key) not in (None, found) for key, found in asked.items()):
-        return False
-    return cell.is_summary if where.task is None else cell.task == where.task
+    known = _facts(cell, header)
+    return (cell.is_summary or where.task is not None) and all(getattr(where, key) in (None, known[key]) for key in NAMED)
 
 
-def _arms(cell: Cell, where: Where, comparison: Comparison) -> Sequence[ClaimedCell | CellNotFound]:
+def _among(place: ClaimedCell, claim: Claim, cells: Sequence[Cell], header: RunHeader) -> ClaimedCell:
+    """The place among all that the keys named by the claim could have named in ``cells``, in every combination."""
+    keys = [key for key in NAMED if getattr(claim.where, key) is not None]
+    arms = len({arm.label for cell in cells for arm in cell.arms if arm.is_ntp == place.arm.is_ntp})
+    if claim.where.best:
+        arms = place.picked_from or 1 if keys else 1
+    counts = {"arms": arms} | {NAMED[key]: len({_facts(cell, header)[key] for cell in cells} - {None}) for key in keys}
+    words = " × ".join(f"{count} {kind}" for kind, count in counts.items() if count > 1)
+    if not words:
+        return place
+    return place._replace(picked_from=math.prod(counts.values()), named=f"named after the run: judged among {words}")
+
+
+def _arms(cell: Cell, where: Where, comparison: Comparison) -> Sequence[Place]:
     if where.best:
         return [_best(cell, comparison)]
     if found := _named(cell, where):
@@ -108,7 +143,7 @@ def asked_arm(cell: Cell, header: RunHeader) -> ArmResult | None:
     return None
 
 
-def _best(cell: Cell, comparison: Comparison) -> ClaimedCell | CellNotFound:
+def _best(cell: Cell, comparison: Comparison) -> Place:
     chosen = next(one for one in comparison.highlights if (one.part, one.batch_size) == (cell.part, cell.batch_size))
     arm = cell.arm(chosen.label)
     if arm is None:

@@ -16,8 +16,9 @@ from harness.scenario.claims import Claim
 from harness.scenario.metrics import Basis, Better
 from harness.stats.quantity import Quantity
 
-JUDGEMENT_VERSION = 2
-"""Version of the JSON form. 2: a deterministic metric's value is NEW's own, ``base`` beside it; 1: the difference."""
+JUDGEMENT_VERSION = 3
+"""Version of the JSON form. 3: has ``levels`` and ``together``; 2: a deterministic metric's value is NEW's own, ``base`` beside
+it; 1: the difference."""
 
 State = Literal["met", "missed", "inconclusive", "void"]
 Kind = Literal["claim", "deterministic", "timed"]
@@ -43,6 +44,8 @@ class Judgement:
     ``bound``     what it was compared with, in words: "at least 3"
     ``sizes``     independent units behind it: {"prompts": 40, "processes": 3}
     ``reason``    why the state is what it is; ``remedy`` what would decide it, None where no action is needed
+    ``together``  whether a confirmed claim stays so at the family-wise 95 % level; None elsewhere, and of one without others
+    ``levels``    clauses of the reason: what it was named among, and ``together`` in words
     """
 
     subject: str
@@ -59,6 +62,8 @@ class Judgement:
     reason: str
     remedy: str | None = None
     base: float | None = None
+    together: bool | None = None
+    levels: tuple[str, ...] = ()
 
     @property
     def word(self) -> str:
@@ -99,7 +104,9 @@ def by_records(judgements: Judgements, records: Sequence[Integrity]) -> Judgemen
     why = next((one.void for one in records if one.void is not None), None)
     if why is None:
         return told
-    void = tuple(replace(one, state="void", reason=why, remedy=AS_WRITTEN) for one in judgements.judgements)
+    void = tuple(
+        replace(one, state="void", reason=why, remedy=AS_WRITTEN, together=None, levels=()) for one in judgements.judgements
+    )
     return replace(told, judgements=void)
 
 
