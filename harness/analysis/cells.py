@@ -27,7 +27,7 @@ from harness.analysis.tally.traffic import measured_bandwidth
 from harness.analysis.trust.health import together
 from harness.analysis.trust.imported import limits
 from harness.record.schema import NO_PASSES, REMARK, CaseHeader, Run
-from harness.record.written import WrittenPart
+from harness.record.written import WrittenPart, WrittenWork
 from harness.scenario.load import recorded_load
 from harness.scenario.part import Part
 from harness.stats.quantity import Quantity, absent, exact, quotient, simultaneous_confidence
@@ -140,7 +140,16 @@ def _cell(
         rung_reasons=place.ladder.reasons,
         imported=place.imported,
         remarks=place.remarks,
+        population=_population(tallies.run.header.written(first.part).workload, len({case.task for case in cases})),
     )
+
+
+def _population(work: WrittenWork, tasks: int) -> str:
+    """What the prompts of so many tasks stand for (Cell)."""
+    if work.cluster or tasks < 2:
+        return f"related by {work.cluster}" if work.cluster else ""
+    kind = "domains" if "instructions" in work.values else "tasks"
+    return f"over {kind} such as these {tasks}" if work.generalise_over else f"over these {tasks} {kind}"
 
 
 def _arms(cases: Sequence[CaseHeader], tallies: Tallies, place: CellContext) -> list[ArmBesideNtp]:

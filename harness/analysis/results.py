@@ -20,7 +20,7 @@ from harness.record.identity import Mix
 from harness.record.schema import RunHeader
 from harness.stats.quantity import Quantity, absent
 
-COMPARISON_VERSION = 10
+COMPARISON_VERSION = 11
 """Version of the formulas and of the JSON form; a cached comparison of another version is to be derived again."""
 
 HighlightBasis = Literal["shown", "observed", "none", "replayed", "ungraded"]
@@ -220,7 +220,8 @@ class Cell:
     ``tensor_parallel`` processes that share the model. Widths, curves and roofs: summaries only. ``imported``: what limits
     the figures of an imported run, in words; such a run may know neither model size, dtype, device nor attention. ``load``: how
     requests reached the servers, in words, with ``batch_size`` in flight at most; None where all of a batch went at once.
-    ``remarks``: what is odd about the prompts of its part.
+    ``remarks``: what is odd about the prompts of its part. ``population``: what its prompts stand for, in words, such as
+    ``over these 3 tasks``; empty for unrelated prompts of one task.
     """
 
     part: str
@@ -249,6 +250,7 @@ class Cell:
     roofs: tuple[Roof, ...] = ()
     imported: tuple[str, ...]
     remarks: tuple[str, ...]
+    population: str = ""
 
     @property
     def names(self) -> dict[str, str]:

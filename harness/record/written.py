@@ -94,6 +94,8 @@ class WrittenWorkKeys(TypedDict, total=False):
     synthetic: dict[str, object]
     prompts: int
     max_new_tokens: int
+    cluster: str
+    generalise_over: str
 
 
 class WrittenPartKeys(TypedDict, total=False):
@@ -237,6 +239,8 @@ class WrittenWork(_Written):
     chat_template: Any = None
     """None: in a run of before there was the key."""
     max_new_tokens: int = 0
+    cluster: str | None = None
+    generalise_over: str | None = None
 
     @property
     def prompt_tokens(self) -> int | None:

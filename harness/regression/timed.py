@@ -16,10 +16,11 @@ from harness.analysis.figures.arm_figures import whole
 from harness.analysis.figures.arms import beside_ntp
 from harness.analysis.figures.request_figures import percentile_by_process
 from harness.analysis.tally.by_request import Tallies
-from harness.analysis.tally.tally import PromptKey, Tally
+from harness.analysis.tally.tally import PromptKey, Tally, labels_of
 from harness.frozen import frozen
 from harness.record.schema import CaseHeader, Run
 from harness.regression.metrics import CellMetric, log_ratio, metric_of
+from harness.stats.bootstrap import Grouped
 from harness.stats.two_runs import Observations
 
 Prompts = tuple[PromptKey, ...]
@@ -105,14 +106,16 @@ def observed(metric: CellMetric, base: Sequence[Process], new: Sequence[Process]
     A figure over requests is one a process.
     """
     table = _table(metric, [*base, *new])
-    rows = () if isinstance(table, str) else table
-    return _observations(rows[: len(base)]), _observations(rows[len(base) :])
+    rows = [] if isinstance(table, str) else table
+    decodes = (*base, *new)[0].decodes if rows else {}
+    labels = dict(zip(decodes, labels_of([*decodes.values()])[0], strict=True))
+    return _observations(rows[: len(base)], labels), _observations(rows[len(base) :], labels)
 
 
-def _observations(rows: Sequence[_Row]) -> Observations:
+def _observations(rows: Sequence[_Row], labels: Mapping[_Place, Grouped]) -> Observations:
     return Observations(
         values=[value for row in rows for value in row.values()],
-        prompts=[prompts for row in rows for _, prompts, _ in row],
+        prompts=[labels.get(place, place) for row in rows for place in row],
         processes=[number for number, row in enumerate(rows) for _ in row],
     )
 

@@ -118,7 +118,9 @@ def _request(cell: Cell, arm: ArmResult, ntp: ArmResult | None) -> str:
 def ground(speed: Quantity, cell: Cell) -> str:
     """The basis of a speedup: interval, prompts or batches, processes and what fewer than three leave open."""
     processes = speed.these_processes_only or (f"{speed.processes} processes" if speed.processes else "")
-    return ", ".join(text for text in (interval(speed), f"{speed.n} {cell.unit_of_times}", processes) if text)
+    return ", ".join(
+        text for text in (interval(speed), f"{speed.n} {cell.unit_of_times} {cell.population}".rstrip(), processes) if text
+    )
 
 
 def right(arm: ArmResult, ntp: ArmResult | None) -> str:

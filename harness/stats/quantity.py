@@ -25,12 +25,15 @@ FEWEST_PROCESSES = 3
 class Spread:
     """Components of the interval of a ratio, in log units: planning starts from them.
 
-    ``prompt``   standard deviation over prompts of the log ratio, each prompt's mean over all processes
+    ``prompt``   standard deviation over prompts of the log ratio, each prompt's mean over all processes, within its stratum; of
+                 related prompts that of as many unrelated ones
     ``process``  standard deviation common to all prompts of one process; None with fewer than three processes
+    ``of_unit``  prompts in an independent unit, on average: 1, or the size of a cluster
     """
 
     prompt: float
     process: float | None = None
+    of_unit: float = 1.0
 
 
 @frozen

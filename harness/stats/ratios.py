@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.stats.bootstrap import Cells, Variance, filled, gather, influences, quantiles, variance_of_mean
+from harness.stats.bootstrap import Cells, Variance, filled, gather, influences, log_ratio, quantiles
 from harness.stats.quantity import CONFIDENCE, Quantity, absent, exact, t_reach
 
 FEWEST_PROMPTS_FOR_TOTALS = 5
@@ -38,7 +38,7 @@ def geometric_mean_alone(pairs: Pairs, clusters: Labels | None, processes: Label
     wrong = _wrong(pairs)
     if wrong:
         return wrong
-    table, _, _ = _log_table(pairs, clusters, processes)
+    table, _ = _log_table(pairs, clusters, processes)
     return exact(math.exp(float(table.mean())), n=len(table))
 
 
@@ -49,7 +49,8 @@ def geometric_mean_ratio(
 
     Args:
         pairs: positive ``(a, b)``, same unit.
-        clusters: the prompt of each pair; repeats are averaged per prompt and process first (default: every pair its own).
+        clusters: the prompt of each pair, ``Grouped`` where prompts have strata or relatives; repeats are averaged per prompt
+            and process first (default: every pair its own).
         processes: the process of each pair (default: all from one).
         confidence: coverage of the interval.
 
@@ -58,12 +59,12 @@ def geometric_mean_ratio(
     wrong = _wrong(pairs)
     if wrong:
         return wrong
-    table, cells, empty = _log_table(pairs, clusters, processes)
+    table, cells = _log_table(pairs, clusters, processes)
     told = table.shape[1] if processes is not None else None
     shown = Quantity(value=math.exp(float(table.mean())), n=len(table), processes=told)
-    if len(table) < 2:
-        return shown.without_interval("one prompt only: no interval")
-    variance = variance_of_mean(table, int(empty.sum()))
+    if len(cells.stratum) < 2:
+        return shown.without_interval(f"one {cells.sampled} only: no interval")
+    variance = cells.variance(table)
     if cells.too_empty or variance is None:
         return shown.without_interval(cells.too_empty or SAME_RATIO)
     half = t_reach(variance.degrees, confidence) * math.sqrt(variance.value)
@@ -99,8 +100,8 @@ def ratio_of_totals(
     cells = gather(columns, *_labels(len(pairs), clusters, processes))
     told = cells.sums.shape[1] if processes is not None else None
     shown = Quantity(value=(a / b) / (of_a / of_b), n=len(cells.sums), processes=told)
-    if shown.n < FEWEST_PROMPTS_FOR_TOTALS:
-        prompts = "one prompt only" if shown.n == 1 else f"{shown.n} prompts only"
+    if (units := len(cells.stratum)) < FEWEST_PROMPTS_FOR_TOTALS:
+        prompts = f"one {cells.sampled} only" if units == 1 else f"{units} {cells.sampled}s only"
         return shown.without_interval(f"{prompts}: no interval; a ratio of totals takes {FEWEST_PROMPTS_FOR_TOTALS}")
     if unfit := cells.too_empty or _concentrated(cells):
         return shown.without_interval(unfit)
@@ -131,18 +132,22 @@ def within(ratio: Quantity, reach: tuple[float, float], method: str) -> Quantity
 
 
 def _within_bootstrap(shown: Quantity, cells: Cells, confidence: float) -> Quantity:
-    """The bootstrap's quantiles for the prompts' variance, stretched by the variance that processes add."""
-    by_prompt = cells.sums.sum(axis=1)
-    totals = by_prompt.sum(axis=0)
-    empty = cells.counts == 0
-    influence = influences(cells.sums.reshape(-1, 4), totals).reshape(cells.counts.shape)
-    variance = variance_of_mean(filled(influence, empty), int(empty.sum()))
+    """The bootstrap's quantiles for the units' variance, stretched by the variance that processes add.
+
+    The quantiles are those of one stratum: the time of base is scaled until all strata have one ratio.
+    """
+    by_unit = cells.by_unit(cells.sums.sum(axis=1))
+    totals = by_unit.sum(axis=0)
+    variance = cells.variance(influences(cells.sums.reshape(-1, 4), totals).reshape(cells.counts.shape))
     if variance is None:
         return shown.without_interval(SAME_RATIO)
+    for stratum in range(int(cells.stratum.max()) + 1):
+        rows = cells.stratum == stratum
+        by_unit[rows, 0] /= math.exp(log_ratio(by_unit[rows].sum(axis=0)) - log_ratio(totals))
     own = math.sqrt(variance.of_prompts)
-    student = t_reach(shown.n - 1, confidence)
+    student = t_reach(len(by_unit) - 1, confidence)
     half = t_reach(variance.degrees, confidence) * math.sqrt(variance.value)
-    below, above = quantiles(by_prompt, confidence) if own > 1e-12 else (student, student)
+    below, above = quantiles(by_unit, confidence) if own > 1e-12 else (student, student)
     reach = below / student * half, above / student * half
     if not all(map(math.isfinite, reach)):
         return shown.without_interval("nearly all prompts gave the same ratio: the few others are too few for an interval")
@@ -151,7 +156,7 @@ def _within_bootstrap(shown: Quantity, cells: Cells, confidence: float) -> Quant
 
 def _concentrated(cells: Cells) -> str | None:
     """Why the prompts are too unequal for an interval: how few of them hold half of a total."""
-    shares = cells.sums.sum(axis=1) / cells.sums.sum(axis=(0, 1))  # (prompts, 4)
+    shares = cells.by_unit(cells.sums.sum(axis=1)) / cells.sums.sum(axis=(0, 1))  # (units, 4)
     effective = 1 / (shares**2).sum(axis=0)
     worst = int(effective.argmin())
     if effective[worst] >= LEAST_EFFECTIVE_SHARE * len(shares):
@@ -159,8 +164,8 @@ def _concentrated(cells: Cells) -> str | None:
     largest = np.cumsum(np.sort(shares[:, worst])[::-1])
     half = int(np.searchsorted(largest, 0.5)) + 1
     return (
-        f"{half} of {len(shares)} prompts hold {largest[half - 1]:.0%} of a total, which weighs as {effective[worst]:.1f} "
-        "equal prompts: no interval of a ratio of totals; take the geometric mean"
+        f"{half} of {len(shares)} {cells.sampled}s hold {largest[half - 1]:.0%} of a total, which weighs as "
+        f"{effective[worst]:.1f} equal {cells.sampled}s: no interval of a ratio of totals; take the geometric mean"
     )
 
 
@@ -180,13 +185,10 @@ def _log_ratios(pairs: Pairs, clusters: Labels | None, processes: Labels | None)
     return gather(logs, *_labels(len(pairs), clusters, processes))
 
 
-def _log_table(
-    pairs: Pairs, clusters: Labels | None, processes: Labels | None
-) -> tuple[NDArray[np.float64], Cells, NDArray[np.bool_]]:
-    """Mean log ratios (prompts, processes), the cells behind them, and which were empty and are filled."""
+def _log_table(pairs: Pairs, clusters: Labels | None, processes: Labels | None) -> tuple[NDArray[np.float64], Cells]:
+    """Mean log ratios (prompts, processes), empty ones filled, and the cells behind them."""
     cells = _log_ratios(pairs, clusters, processes)
-    empty = cells.counts == 0
-    return filled(cells.sums[:, :, 0] / np.maximum(cells.counts, 1), empty), cells, empty
+    return filled(cells.sums[:, :, 0] / np.maximum(cells.counts, 1), cells.counts == 0), cells
 
 
 def _labels(n: int, clusters: Labels | None, processes: Labels | None) -> tuple[Labels, Labels]:

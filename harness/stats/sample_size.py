@@ -16,7 +16,7 @@ from scipy import special
 
 from harness.frozen import frozen
 from harness.stats.bootstrap import filled, gather
-from harness.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, Quantity, Spread, absent, lost_share, t_reach
+from harness.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, Quantity, Spread, absent, effective_pairs, lost_share, t_reach
 
 POWER = 0.9
 SPREAD_CONFIDENCE = 0.8
@@ -124,10 +124,10 @@ def cautious(spread: Spread, prompts: int, processes: int | None = None) -> Spre
     Source: R. H. Browne, Stat. Med. 14 (1995) 1933.
     """
     process = spread.process and spread.process * _hidden(processes or 2)
-    return replace(spread, prompt=spread.prompt * _hidden(prompts), process=process)
+    return replace(spread, prompt=spread.prompt * _hidden(prompts / spread.of_unit), process=process)
 
 
-def _hidden(units: int) -> float:
+def _hidden(units: float) -> float:
     return math.sqrt((units - 1) / float(special.chdtri(units - 1, SPREAD_CONFIDENCE)))
 
 
@@ -152,7 +152,7 @@ def _too_many(what: str) -> str:
 def _error(spread: Spread, prompts: int, processes: int | None) -> tuple[float, float]:
     """Standard error of the log ratio and its degrees of freedom (Satterthwaite) in a design with this spread."""
     of_prompts, of_processes = spread.prompt**2 / prompts, 0.0
-    squares = of_prompts**2 / (prompts - 1)
+    squares = of_prompts**2 / (max(2.0, prompts / spread.of_unit) - 1)
     if spread.process and processes is not None:
         of_processes = spread.process**2 / processes
         squares += of_processes**2 / (processes - 1)
@@ -170,12 +170,16 @@ def _fewest(enough: Callable[[int], bool]) -> int | None:
     return bisect_left(range(high), True, lo=high // 2 + 1, key=enough)
 
 
-def percentile(values: Sequence[float], percent: float, confidence: float = CONFIDENCE) -> Quantity:
+def percentile(
+    values: Sequence[float], percent: float, confidence: float = CONFIDENCE, clusters: Sequence[Hashable] | None = None
+) -> Quantity:
     """The smallest value that at least ``percent`` of the values do not exceed, in their unit, with its interval.
 
     The ends are two of the values. Without a value beyond the percentile with the wanted certainty, the interval is absent.
+    Related values (``clusters``) count as fewer, evenly spaced among them.
 
-    Source: W. J. Conover, Practical Nonparametric Statistics, 3rd ed. (1999), section 3.2, as in scipy.
+    Source: W. J. Conover, Practical Nonparametric Statistics, 3rd ed. (1999), section 3.2, as in scipy; of related values R. S.
+    Woodruff, JASA 47 (1952) 635, with the design effect of ``effective_pairs``.
     """
     if not len(values):
         return absent("no values to take a percentile of")
@@ -183,9 +187,12 @@ def percentile(values: Sequence[float], percent: float, confidence: float = CONF
 
     n, share = len(values), percent / 100
     value = float(np.quantile(values, share, method="inverted_cdf"))
+    if clusters is not None and (count := effective_pairs([float(one <= value) for one in values], clusters)) < n:
+        values = np.quantile(values, (np.arange(count) + 0.5) / count, method="inverted_cdf").tolist()
     ends = quantile_test(values, p=share).confidence_interval(confidence_level=confidence)
     if math.isnan(ends.low) or math.isnan(ends.high):
-        return Quantity(value=value, n=n, reason=f"{n} values are too few for an interval of the {percent:g}th percentile")
+        why = f"{len(values)} values are too few for an interval of the {percent:g}th percentile"
+        return Quantity(value=value, n=n, reason=why)
     return Quantity(value=value, low=float(ends.low), high=float(ends.high), n=n, method="order statistics")
 
 
@@ -196,7 +203,8 @@ def percentile_over_processes(
     percent: float,
     confidence: float = CONFIDENCE,
 ) -> Quantity:
-    """The percentile over prompts of each prompt's mean over processes (both by label), for positive ``values``.
+    """The percentile over prompts of each prompt's mean over processes (both by label), for positive ``values``. Strata are
+    ignored, which makes an interval no shorter.
 
     From three processes on each end is √(a² + b²) away, in logarithms. a is the distance of the end of ``percentile``; b = t(Q
     - 1) · s / √Q over the percentiles of the Q processes. With fewer the interval is about these processes only.
@@ -211,7 +219,7 @@ def percentile_over_processes(
     table = cells.sums[:, :, 0] / np.maximum(cells.counts, 1)
     if empty.any():
         table = np.exp(filled(np.log(np.where(empty, 1.0, table)), empty))
-    found, told = percentile(table.mean(axis=1).tolist(), percent, confidence), table.shape[1]
+    found, told = percentile(table.mean(axis=1).tolist(), percent, confidence, cells.unit.tolist()), table.shape[1]
     if found.value is None or not found.low or found.high is None or cells.too_empty:
         why = found.reason or cells.too_empty or "a value of 0 has no ratio"
         return replace(found, low=None, high=None, method=None, processes=told, reason=why)

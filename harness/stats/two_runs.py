@@ -14,7 +14,7 @@ import numpy as np
 from scipy import special
 
 from harness.frozen import frozen
-from harness.stats.bootstrap import NO_SPREAD, Floats, gather
+from harness.stats.bootstrap import NO_SPREAD, Cells, Floats, Ints, gather, within_strata
 from harness.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, Quantity, absent, t_reach
 from harness.stats.ratios import within
 
@@ -24,7 +24,9 @@ SAME = "all processes gave the same figure: no spread, no interval"
 
 @frozen
 class Observations:
-    """Positive figures of one run, each with its prompt and process; every process has every prompt."""
+    """Positive figures of one run, each with its prompt and process; every process has every prompt, and prompts may be
+    ``Grouped``.
+    """
 
     values: Sequence[float]
     prompts: Sequence[Hashable]
@@ -59,8 +61,8 @@ def ratio_of_runs(base: Observations, new: Observations, confidence: float = CON
     From three processes a side on, two samples of processes are compared, each process one mean over the prompts. The wider of
     two intervals is given: Welch's, and the one of equal variances. With 3 processes beside 10 on a machine of two states,
     Welch's alone flags 20 % of runs of one code. The other alone flags up to 7 %, the wider one at most 5 %. The variance of
-    the change between prompts, beyond noise, is added: the prompts are a sample too. With fewer processes the interval is that
-    of the prompts and about these processes only.
+    the change between prompts of a stratum, beyond noise, is added: the prompts are a sample too. With fewer processes the
+    interval is that of the prompts and about these processes only.
 
     Raises:
         ValueError: the runs have other prompts, or a process lacks a prompt.
@@ -74,15 +76,17 @@ def ratio_of_runs(base: Observations, new: Observations, confidence: float = CON
         return RatioOfRuns(absent(f"{len(bad)} figures are not positive finite numbers, such as {bad[0]}: no ratio"))
     if set(base.prompts) != set(new.prompts):
         raise ValueError("two runs are compared over the same prompts")
-    tables = _table(base), _table(new)
+    cells = _cells(base), _cells(new)
+    tables = [one.units(one.sums[:, :, 0] / one.counts) for one in cells]
     by_prompt = tables[1].mean(axis=1) - tables[0].mean(axis=1)
-    mean, prompts = float(by_prompt.mean()), len(by_prompt)
+    mean, prompts = float(by_prompt.mean()), len(cells[0].unit)
     sides = [table.shape[1] for table in tables]
     fewest = min(sides)
     shown = Quantity(value=math.exp(mean), n=prompts, processes=fewest)
-    if prompts < 2:
-        return RatioOfRuns(shown.without_interval("one prompt only: no interval"))
-    errors = _errors(*tables, by_prompt) if fewest >= FEWEST_PROCESSES else [_over_prompts(by_prompt)]
+    if len(by_prompt) < 2:
+        return RatioOfRuns(shown.without_interval(f"one {cells[0].sampled} only: no interval"))
+    of_prompts = _over_prompts(by_prompt, cells[0].stratum)
+    errors = _errors(*tables, of_prompts) if fewest >= FEWEST_PROCESSES else [of_prompts]
     told = shown.these_processes_only or f"{sides[0]} processes of BASE beside {sides[1]} of NEW"
     ratio = _within(shown, errors, confidence, SAME_RATIO, f"t on log ratios, {told}")
     decided = fewest >= FEWEST_PROCESSES and ratio.low is not None
@@ -154,17 +158,17 @@ def sign_test_p(differences: Sequence[float]) -> float | None:
     return min(1.0, 2 * float(special.bdtr(min(lost, won), lost + won, 0.5))) if lost + won else None
 
 
-def _table(one: Observations) -> Floats:
-    """Mean log figure by prompt and process, repeats averaged."""
+def _cells(one: Observations) -> Cells:
+    """Log figures by prompt and process."""
     cells = gather(np.log(np.asarray(one.values, dtype=float))[:, None], one.prompts, one.processes)
     if not cells.counts.all():
         raise ValueError("every process of a run must have every prompt")
-    table: Floats = cells.sums[:, :, 0] / cells.counts
-    return table
+    return cells
 
 
-def _over_prompts(by_prompt: Floats) -> _Error:
-    return _Error(float(by_prompt.var(ddof=1)) / len(by_prompt), len(by_prompt) - 1)
+def _over_prompts(by_prompt: Floats, stratum: Ints | None = None) -> _Error:
+    """Over independent units, within strata."""
+    return _Error(*within_strata(by_prompt - by_prompt.mean(), stratum))
 
 
 def _process_errors(base: Floats, new: Floats) -> list[_Error]:
@@ -178,13 +182,12 @@ def _process_errors(base: Floats, new: Floats) -> list[_Error]:
     return [_Error(welch, degrees), _Error(pooled, sum(counts) - 2)]
 
 
-def _errors(base: Floats, new: Floats, by_prompt: Floats) -> list[_Error]:
+def _errors(base: Floats, new: Floats, of_prompts: _Error) -> list[_Error]:
     """Errors by Welch and by equal variances; the prompts' variance beyond noise is added to each."""
-    prompts, counts = len(by_prompt), (base.shape[1], new.shape[1])
+    prompts, counts = len(base), (base.shape[1], new.shape[1])
     noise_degrees = (prompts - 1) * (sum(counts) - 2)
     left = [table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean() for table in (base, new)]
     noise = sum(float((one**2).sum()) for one in left) / noise_degrees * (1 / counts[0] + 1 / counts[1]) / prompts
-    of_prompts = _over_prompts(by_prompt)
     found = []
     for of_processes in _process_errors(base, new):
         added = of_prompts.value - noise

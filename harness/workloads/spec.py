@@ -193,8 +193,12 @@ class Workload(StrictModel):
     """Split of the built-in tasks."""
     # Before the file, which is read with it. Added after version 1 of the format, as the dataset below.
     cluster: Annotated[Text | None, Younger] = None
-    """Field of a file's line, or of a dataset's row, that says which prompts are related (one document, one table). They count
-    as fewer in intervals of accuracy. Left out: no prompts are related.
+    """Field of a file's line, or of a dataset's row, that says which prompts are related (one document, one table, one domain).
+    Intervals of times and of accuracy are then about other documents too. Left out: no prompts are related.
+    """
+    generalise_over: Annotated[Literal["tasks"] | None, Younger] = None
+    """`tasks`: what is said over all tasks, or domains, is about tasks such as these, and each counts as one. Left out: it is
+    about these tasks.
     """
     prompts_file: Text | None = None
     """JSONL file of {"prompt", "answer", "check", "pattern"}, from the scenario's folder; or one of conversations in ShareGPT's
@@ -278,6 +282,11 @@ class Workload(StrictModel):
             raise ValueError(f"exactly one of {', '.join(SOURCES)} is needed, got {', '.join(given) or 'none'}")
         if self.cluster is not None and self.prompts_file is None and self.dataset is None:
             raise ValueError("cluster names a field of a prompts_file or a dataset, and there is neither; remove it")
+        if self.generalise_over and len(self.task_names) < 2:
+            raise ValueError(
+                f"generalise_over: tasks takes two tasks or domains at least, and this workload has {len(self.task_names)}: "
+                "name more, or remove it; of a prompts_file or a dataset, cluster: FIELD names what is a sample"
+            )
         if self.prompts is None:
             raise ValueError("prompts is missing: say how many prompts (per task) to decode, at least 1")
         return self

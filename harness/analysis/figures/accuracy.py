@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Hashable, Iterator
 
-from harness.analysis.tally.tally import Decodes, Key, PromptKey, Written
+from harness.analysis.tally.tally import Decodes, Key, PromptKey, Written, tasks_sampled
 from harness.stats.quantity import CONFIDENCE, Quantity, absent, effective_pairs, exact, paired_lower_bound, wilson_interval
 
 MARGIN = 0.01
@@ -31,7 +31,9 @@ def grades(tallies: Decodes) -> Grades:
 
 
 def clusters(tallies: Decodes) -> Clusters:
-    """The cluster label of every prompt that the record assigns to related ones."""
+    """The cluster label of every prompt that the record assigns to related ones; its task, where tasks are a sample."""
+    if tasks_sampled(tallies):
+        return {one.prompt: ("", tally.key[0]) for tally in tallies for one in tally.answers}
     return {one.prompt: (one.prompt[0], one.cluster) for one in _written(tallies) if one.cluster is not None}
 
 

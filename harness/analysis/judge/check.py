@@ -209,7 +209,8 @@ def _reason(bound: Bound, place: ClaimedCell, value: Quantity, judged: Quantity,
     }
     averaged, one = bound.definition.averaged, bound.metric == "accuracy_loss_points"
     by = f"{ESTIMATOR_WORDS[bound.estimator]}, " if averaged else ""
-    ground = f"{by}{value.n:,} {_unit(bound, place)}"
+    population = "" if bound.definition.of_requests else place.cell.population
+    ground = f"{by}{value.n:,} {_unit(bound, place)} {population}".rstrip()
     if value.low is None or value.high is None:
         found = f"{_number(value.value)}, no interval ({value.reason or 'none is known for it'}; {ground})"
     else:

@@ -43,7 +43,8 @@ def more_prompts(bound: Bound, value: Quantity, sd: Quantity | None, unit: str) 
         return f"{max(1, wanted - value.n)} more {unit} ({wanted} in all) give it an interval"
     if percentile is not None:
         return f"more {unit}; how many is not planned for a percentile"
-    return _said(bound, value, lambda ratio: _for_ratio(bound, ratio, value), unit)
+    of = " of other tasks or clusters" if value.spread and value.spread.of_unit > 1 else ""
+    return _said(bound, value, lambda ratio: _for_ratio(bound, ratio, value), unit + of)
 
 
 def straddled(bound: Bound, value: Quantity) -> list[float]:

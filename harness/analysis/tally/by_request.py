@@ -49,11 +49,13 @@ class Tallies:
         return self._tallied[case_id]
 
     def _of_case(self, case: CaseHeader) -> Iterator[Tally]:
-        load = recorded_load(self.run.header.written(case.part), case.batch_size)
+        written = self.run.header.written(case.part)
+        load, sampled = recorded_load(written, case.batch_size), written.workload.generalise_over == "tasks"
         pricer = self.pricers[case.case_id][1] if self.pricers and case.timed and not case.is_check else None
         for sample in self._samples[case.case_id]:
             own = pricer if sample.decode_s is not None else None
-            yield from tallies_of(case, sample, load, own, self.counters.get(case.part))
+            for one in tallies_of(case, sample, load, own, self.counters.get(case.part)):
+                yield replace(one, tasks_sampled=True) if sampled else one
 
 
 def tallies_of(

@@ -16,6 +16,7 @@ from harness.analysis.tally.traffic import Counted, TrafficCounter
 from harness.frozen import frozen
 from harness.record.schema import FIRST_TOKENS, REQUEST_S, CaseHeader, RowResult, Run, Sample
 from harness.roofline.operation import describe_pass
+from harness.stats.bootstrap import Grouped
 
 PromptKey = tuple[str, str]
 """(task, prompt id)."""
@@ -111,6 +112,8 @@ class Tally:
     """Whether it has."""
     requests: tuple[TalliedRequest, ...] = ()
     """Of a server, with times of their own."""
+    tasks_sampled: bool = False
+    """Whether figures over several tasks are about tasks such as these (generalise_over), not about these."""
 
     @property
     def prompts(self) -> tuple[PromptKey, ...]:
@@ -149,9 +152,30 @@ def units_of(tallies: Decodes) -> list[GroupKey]:
     return [min((first[prompt] for prompt in one.prompts), default=one.key[:2]) for one in tallies]
 
 
-def labels_of(tallies: Decodes) -> tuple[list[GroupKey], list[int]]:
-    """The independent unit and the process of every decode."""
-    return units_of(tallies), [one.key[3] for one in tallies]
+def labels_of(tallies: Decodes) -> tuple[list[Grouped], list[int]]:
+    """The unit and the process of every decode. Its stratum is its task, its cluster has all units with related prompts.
+
+    Where tasks are a sample, each is a cluster of one stratum.
+    """
+    above: dict[Hashable, Hashable] = {}
+
+    def top(name: Hashable) -> Hashable:
+        while above.setdefault(name, name) != name:
+            name = above[name]
+        return name
+
+    units, sampled = units_of(tallies), tasks_sampled(tallies)
+    for unit, one in zip(units, tallies, strict=True):
+        for answer in one.answers:
+            if answer.cluster is not None:
+                above[top(unit)] = top((answer.prompt[0], answer.cluster))
+    grouped = [Grouped("", unit[0], unit) if sampled else Grouped(unit[0], top(unit), unit) for unit in units]
+    return grouped, [one.key[3] for one in tallies]
+
+
+def tasks_sampled(tallies: Decodes) -> bool:
+    """Whether these are decodes of several tasks, as a sample of such tasks."""
+    return len({one.key[0] for one in tallies}) > 1 and any(one.tasks_sampled for one in tallies)
 
 
 def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: TrafficCounter | None = None) -> Tally:
