@@ -127,7 +127,7 @@ class RowResult(_Frozen):
 class Sample(_Frozen):
     """One timed (or untimed) decode of one batch by one arm. ``decode_s`` is wall time after prefill, synchronised.
 
-    ``process``: which fresh process took it, from 0; every process decodes the same prompts.
+    ``process``: which fresh process took it, from 0; every process decodes the same prompts, but for a load.
     ``node``: its node, in a run over a cluster; the session entries of that node describe it. None: here.
     ``started_at``, ``ended_at``: wall clock around prefill and decode (ISO 8601, milliseconds); None in older records.
     ``started_clock_s``, ``ended_clock_s``: the same by its machine's monotonic clock, which nobody sets; None in older records.

@@ -61,10 +61,11 @@ def processes_of(run: Run) -> list[Process]:
         ids = {case.task: case.case_id for case in arm.cases}
         ntp |= {ids[case.task]: case.case_id for case in (beside.cases if beside else ()) if case.task in ids}
         for one in arm.tallies:
-            task, _, repeat, number = one.key
+            task, place, repeat, number = one.key
             process = found.setdefault(number, Process(decodes={}, cases=cases, ntp=ntp, void=void))
-            if one.has_decode_time:
-                process.decodes[ids[task], one.prompts, repeat] = one
+            if one.has_decode_time:  # a request by its number: a process may have prompts of its own
+                prompts = (("", str(place)),) if one.requests and len(one.prompts) == 1 else one.prompts
+                process.decodes[ids[task], prompts, repeat] = one
             if one.requests:
                 process.served.setdefault(ids[task], []).append(one)
     for process in found.values() if run.header.imported is not None and run.header.imported.pairing is None else ():

@@ -45,12 +45,13 @@ class TokenTexts:
 
 
 def case_items(case: Case, tokenizer: Tokenizer | None, vocab: int) -> Sequence[PromptItem]:
-    """The prompts of a case: those of its task, or made of them in the lengths of a trace.
+    """The prompts of a case in all its processes: those of its task, or made of them in the lengths of a trace.
 
     Raises:
         ScenarioError, MissingExtraError: see prompt_items and read_trace.
     """
-    items = prompt_items(case.workload, case.task, case.part.seed, tokenizer, vocab)
+    every = case.workload.model_copy(update={"prompts": case.prompts_drawn})
+    items = prompt_items(every, case.task, case.part.seed, tokenizer, vocab)
     return items if case.load is None else case.load.items(items)
 
 
@@ -68,8 +69,7 @@ def prompt_digest(part: Part, item: PromptItem) -> str:
 
 def take_sample(slot: Slot, engine: Engine, items: list[PromptItem], node: str | None) -> Sample:
     """Decode one batch, then grade it after the clock has stopped. ``node``: this node of a cluster."""
-    case = slot.case
-    seed = case.sample_seed(slot.group, slot.repeat)
+    case, seed = slot.case, slot.seed
     load = os.getloadavg()[0]
     started_at, started_clock_s = now(), time.monotonic()
     decoded = engine.decode(case, [item.ids for item in items], seed)

@@ -33,7 +33,7 @@ class Load(StrictModel):
     concurrency: Counts | None = None
     """Closed loop: requests in flight at any time; the next one is sent when one is answered. Each of a list is measured."""
     requests_per_s: Above0 | None = None
-    """Poisson arrivals: requests per second, on average, at the same times for every arm."""
+    """Poisson arrivals: requests per second, on average, drawn anew in each process, the same for every arm."""
     trace: Text | None = None
     """A file of arrivals and lengths: Mooncake's JSONL or Azure's CSV. Prompts are cut to its lengths."""
     trace_sha256: Annotated[str | None, Field(validate_default=True), Younger] = None
@@ -140,7 +140,7 @@ def by_size(loads: Sequence[Load], prompts: int) -> dict[int, Load]:
             if load.closed and load.per_sample(prompts) < 2 * size:
                 raise ValueError(
                     f"{load.per_sample(prompts)} requests are too few for {size} in flight: the first and the last ones are "
-                    f"left out; give at least {2 * size}, better 8 times as many as are in flight"
+                    f"left out; give more than {2 * size}, better 8 times as many as are in flight"
                 )
             found[size] = load
     return found

@@ -107,8 +107,9 @@ class Part(StrictModel):
     """How often each batch of prompts is decoded, or `{standard_error, at_most}`: until its times are known well."""
     # Added after version 1 of the format: left out at its default, so that digests of older files do not change.
     processes: Annotated[Count, Field(exclude_if=lambda count: count == 1)] = 1
-    """All samples are taken so many times, each time in a fresh interpreter with the same prompts and seeds. One process is one
-    random draw of everything fixed at program start (memory layout, threads, graphs). Verdicts on time need three.
+    """All samples are taken so many times, each time in a fresh interpreter with the same prompts and seeds; of a load both are
+    drawn anew. One process is one random draw of everything fixed at program start (memory layout, threads, graphs). Verdicts
+    on time need three.
     """
     devices: Annotated[tuple[Name, ...], AfterValidator(distinct), YoungerMany] = ()
     """Accelerator types of a cluster, by their Ray names (H100, A100-80G); the part is measured on each, as a part of its own.

@@ -111,9 +111,21 @@ class Case:
             return whole
         return whole[: self.batch_size if self.load.closed else WARMING]
 
-    def sample_seed(self, group: int, repeat: int) -> int:
-        """Seed of one sample, the same for every arm of the cell and in every process."""
-        return sample_seed(self.part.seed, *self.cell, group, repeat)
+    def sample_seed(self, group: int, repeat: int, process: int = 0) -> int:
+        """Seed of one sample, the same for every arm of the cell and in every process; under a drawn load of its process."""
+        return sample_seed(self.part.seed, *self.cell, group, repeat, process if self.is_drawn else 0)
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether every process draws requests of its own: a load but a trace's, which says what comes."""
+        return self.load is not None and self.load.trace is None
+
+    @property
+    def prompts_drawn(self) -> int:
+        """Prompts of all processes together: each has its own where prompts are generated, as many as there can be."""
+        count = self.workload.prompt_count
+        every = count * self.part.processes
+        return every if self.is_drawn and self.workload.can_generate(every) else count
 
     def header(self, shape: ModelShape, execution: str) -> CaseHeader:
         """The case as the record keeps it, with the loaded model's shape and the execution of its forwards."""
@@ -171,9 +183,23 @@ class Slot:
         return self.case.case_id, self.group, self.repeat, self.warmup, self.process
 
     @property
-    def prompt_range(self) -> range:
-        """Indices of its prompts."""
-        return self.case.warmup_range() if self.warmup else self.case.prompt_range(self.group)
+    def seed(self) -> int:
+        """As Case.sample_seed."""
+        return self.case.sample_seed(self.group, self.repeat, self.process)
+
+    @property
+    def prompt_range(self) -> Sequence[int]:
+        """Indices of its prompts, in the order of its requests.
+
+        Under a load of no trace a process has prompts of its own, or those of the first process in an order of its own.
+        """
+        case = self.case
+        planned = case.warmup_range() if self.warmup else case.prompt_range(self.group)
+        if not self.process or not case.is_drawn:
+            return planned
+        if (count := case.workload.prompt_count) < case.prompts_drawn:
+            return [self.process * count + index for index in planned]
+        return random.Random(self.seed).sample(planned, len(planned))
 
     @property
     def share(self) -> Share:
@@ -322,9 +348,9 @@ def _check_length(part: Part, shape: ModelShape | None) -> None:
         )
 
 
-def sample_seed(seed: int, part: str, task: str, batch_size: int, group: int, repeat: int) -> int:
-    """Seed of one sample, from its part's seed and its place."""
-    return _seed(seed, part, task, batch_size, group, repeat)
+def sample_seed(seed: int, part: str, task: str, batch_size: int, group: int, repeat: int, process: int = 0) -> int:
+    """Seed of one sample, from its part's seed and its place; its arrivals and the order of its prompts are drawn from it."""
+    return _seed(seed, part, task, batch_size, group, repeat, *([process] if process else []))
 
 
 def _seed(*parts: object) -> int:

@@ -301,6 +301,10 @@ class Workload(StrictModel):
         path = self.prompts_file if self.dataset is None else self.dataset.path
         return ("synthetic",) if path is None else (re.sub(r"[^\w.-]", "_", Path(path).stem),)
 
+    def can_generate(self, prompts: int) -> bool:
+        """Whether so many prompts of a task can be made, for no file or dataset holds them."""
+        return self.prompts_file is None and self.dataset is None and (self.instructions is None or prompts <= MOST_PROMPTS)
+
     @property
     def prompt_count(self) -> int:
         """Prompts per task; known once the scenario is loaded."""

@@ -57,11 +57,11 @@ def test_loads_and_arrivals_are_in_one_figure_with_both_break_evens() -> None:
     assert [size for size, _ in found.predicted] == [1, 2, 4] and found.predicted_break_even is None
     assert found.predicted[0][1] > found.predicted[1][1] > found.predicted[2][1], "priced by the rows in flight, not by all"
     [arrived] = found.arrived
-    assert arrived.words == "20 requests/s" and arrived.predicted is not None and arrived.in_flight > 1
+    assert arrived.words == "10 requests/s" and arrived.predicted is not None and arrived.in_flight > 1
     drawing = speed_by_load([found])
     assert ">requests in flight<" in drawing.image
     assert "is gone at about 2.6 in flight (2.6 to 2.6 by the ends of its intervals)" in drawing.caption
-    assert "predicted (hollow), it is not gone up to 4 in flight" in drawing.caption and "At 20 requests/s" in drawing.caption
+    assert "predicted (hollow), it is not gone up to 4 in flight" in drawing.caption and "At 10 requests/s" in drawing.caption
     assert "Speedup by load" in render(run, compare(run))
 
 

@@ -25,7 +25,7 @@ PROMPT = 16
 CLIENT_S = 1e-4
 BOTH: tuple[dict[str, Any], ...] = (
     {"concurrency": [1, 2, 4], "first_token_s": 0.05},
-    {"requests_per_s": 20.0, "first_token_s": 0.05},
+    {"requests_per_s": 10.0, "first_token_s": 0.05},
 )
 
 
@@ -121,7 +121,7 @@ def load_run(
 
 def sample_of(slot: Slot, fast: Serving = FAST) -> Sample:
     """One sample of the plan, as the server of its arm would have answered."""
-    case, seed = slot.case, slot.case.sample_seed(slot.group, slot.repeat)
+    case, seed = slot.case, slot.seed
     one = NTP if case.arm.method == "ntp" else fast
     slower = 1 + 0.01 * (slot.process if case.arm.method == "ntp" else slot.process**2 / 2)
     turns = turns_of(case.load, case.batch_size, len(slot.prompt_range), seed)

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from harness.errors import ScenarioError
 from harness.record.written import WrittenPart
+from harness.runner.sample_taking import case_items
 from harness.scenario.load import recorded_load
 from harness.scenario.loading import load_scenario
 from harness.scenario.plan import Plan, make_plan
@@ -140,3 +141,51 @@ def test_the_first_requests_of_a_trace_are_enough(tmp_path: Path) -> None:
     lines = [*TRACE, {"timestamp": 0, "input_length": 1, "output_length": 999}]
     [case] = make_plan(load_scenario(scenario_file(tmp_path, lines, {"requests": 6}))).cases
     assert case.requests == 6
+
+
+def slots_by_process(plan: Plan) -> list[list[list[int]]]:
+    """The prompts of every sample that counts, of the first case, process by process."""
+    slots = [one for one in plan.slots() if not one.warmup and one.case == plan.cases[0]]
+    return [
+        [list(one.prompt_range) for one in slots if one.process == at] for at in range(max(one.process for one in slots) + 1)
+    ]
+
+
+def test_every_process_has_generated_prompts_of_its_own() -> None:
+    """Three processes of 24 prompts in samples of 8: 72 prompts, those of the first process as without others."""
+    found = slots_by_process(plan_of({"concurrency": 2, "requests": 8}, processes=3))
+    assert found == [[list(range(24 * at + 8 * i, 24 * at + 8 * i + 8)) for i in range(3)] for at in range(3)]
+    case = plan_of({"concurrency": 2}, processes=3).cases[0]
+    assert case.prompts_drawn == 72 and len(case_items(case, None, 300)) == 72
+    assert case_items(case, None, 300)[:24] == case_items(plan_of({"concurrency": 2}).cases[0], None, 300)
+    warm = [list(one.prompt_range) for one in plan_of({"concurrency": 2}, processes=2).slots() if one.warmup]
+    assert warm == [[0, 1], [24, 25]], "a warm-up too"
+
+
+def test_prompts_of_a_file_are_the_same_in_an_order_of_each_process(tmp_path: Path) -> None:
+    """A sample keeps its prompts; the first process goes through them as they are in the file; every plan is the same."""
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps({"prompt": f"count to {i}"}) + "\n" for i in range(24)))
+    part = PART | {
+        "workload": {"prompts_file": "p.jsonl", "max_new_tokens": 16},
+        "load": {"requests_per_s": 2.0, "requests": 12},
+        "processes": 3,
+    }
+    (tmp_path / "s.yaml").write_text(json.dumps({"version": 1, "name": "s", "parts": [part]}))
+    plan = make_plan(load_scenario(str(tmp_path / "s.yaml")))
+    found = slots_by_process(plan)
+    assert found[0] == [list(range(12)), list(range(12, 24))]
+    assert all(sorted(sample) == first for of in found for sample, first in zip(of, found[0], strict=True))
+    assert len({repr(of) for of in found}) == 3 and plan.cases[0].prompts_drawn == 24
+    assert slots_by_process(make_plan(load_scenario(str(tmp_path / "s.yaml")))) == found
+
+
+def test_seeds_are_of_the_process_under_a_drawn_load_alone(tmp_path: Path) -> None:
+    """All arms of a process share them. A trace says itself what comes; without a load prompts and processes are crossed."""
+    arms = [{"method": "ntp", "server": "plain"}, {"method": "served", "server": "plain"}]
+    trace = tmp_path / "t.jsonl"
+    trace.write_text("".join(json.dumps(line) + "\n" for line in TRACE))
+    for load, draws in ((({"requests_per_s": 2.0}), 3), ([], 1), ({"trace": str(trace), "requests": 6}, 1)):
+        slots = [one for one in plan_of(load, processes=3, arms=arms).slots() if not one.warmup and not one.group]
+        seeds = {(one.process, one.seed) for one in slots}
+        assert len(seeds) == 3 and len({seed for _, seed in seeds}) == draws, load
+        assert all(list(one.prompt_range) == list(slots[0].prompt_range) for one in slots) == (draws == 1)

@@ -20,7 +20,7 @@ from tests.helpers.simulated_server import load_run
 @cache
 def sbd_arm(served: bool) -> Any:
     """The SBD arm of a full run, or of one whose requests were counted."""
-    run = load_run([{"requests_per_s": 20.0, "first_token_s": 1.0}]) if served else FULL
+    run = load_run([{"requests_per_s": 10.0, "first_token_s": 1.0}]) if served else FULL
     return next(arm for cell in compare(run).cells for arm in cell.arms if not arm.is_ntp)
 
 

@@ -155,6 +155,8 @@ def latencies(one: ArmBesideNtp, level: float) -> Figures:
     if not known:
         return {f"latency_p{percent}_s": absent(one.why_untimed) for percent in PERCENTILES}
     seconds, prompts, processes = zip(*known, strict=True)
+    if one.place.load is not None:  # prompts of one number may have nothing in common
+        prompts = tuple(zip(prompts, processes, strict=True))
     return {
         f"latency_p{percent}_s": percentile_over_processes(seconds, prompts, processes, percent, level)
         for percent in PERCENTILES

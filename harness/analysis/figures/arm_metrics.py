@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.analysis.tally.pass_values import DURING_RUN, EX_ANTE_SHAPE, rung_of
-from harness.analysis.tally.tally import Decodes, GroupKey, Tally, labels_of, units_of
+from harness.analysis.tally.tally import Decodes, GroupKey, Tally, labels_of
 from harness.frozen import frozen
 from harness.stats.quantity import CONFIDENCE, Quantity, absent, exact, quotient
 from harness.stats.ratios import (
@@ -165,7 +165,7 @@ def wall_speedups(pairs: Sequence[Pair], why_none: str, confidence: float = CONF
 
 def paired(pairs: Sequence[Pair], lost: int, why_none: str) -> Paired:
     """Spread, lengths and counts of these pairs; ``lost`` prompts have no pair because only one side decoded them."""
-    percentiles = ratio_percentiles(_ratios(_per_token(pairs)), units_of([arm for _, arm in pairs]))
+    percentiles = ratio_percentiles(_ratios(_per_token(pairs)), [arm.prompts for _, arm in pairs])
     p10, p50, p90 = percentiles or (None, None, None)
     return Paired(
         pairs=len(pairs),

@@ -21,6 +21,7 @@ from harness.analysis.figures.accuracy import Clusters, Grades, Outputs
 from harness.analysis.figures.arm_metrics import NO_PASS, Pair, Term, both_estimates, one_sided, pair_up
 from harness.analysis.tally.by_request import Tallies
 from harness.analysis.tally.prices import Ladder, Missing
+from harness.analysis.tally.requests import Window, why_unsettled
 from harness.analysis.tally.tally import GroupKey, Tally, charged
 from harness.analysis.tally.traffic import CounterScale
 from harness.analysis.trust.health import Voids, arm_values
@@ -29,6 +30,7 @@ from harness.hardware.profile import Calibration
 from harness.record.schema import CaseHeader
 from harness.record.written import WrittenArm
 from harness.scenario.load import Load
+from harness.scenario.metrics import METRICS
 from harness.stats.quantity import CONFIDENCE, Quantity, absent
 
 TOTALS = "_totals"
@@ -36,6 +38,8 @@ NOT_TIMED = "this part was not timed"
 NO_TIMES = "no sample of this arm has a time: every one was void"
 NO_CHOICE = "no decode pass was made: every answer of NTP is one token long, which the prompt's own pass gives"
 NTP_VOID = "no sample of NTP has a time: every one was void"
+ONE_DRAW = "all processes had the same arrivals and prompts: no interval over others; a new run draws them anew in each process"
+SAME_PROMPTS = "the same prompts in another order in each"
 NO_NTP = "no NTP arm in this part decoded the same prompts"
 NOT_GRADED = "NTP was not graded on the same prompts"
 
@@ -81,6 +85,16 @@ class Arm:
     def related(self) -> Clusters:
         """The clusters of its prompts."""
         return on_accuracy.clusters(self.tallies)
+
+    @cached_property
+    def draws(self) -> dict[tuple[int, int | None], Window]:
+        """The steady parts of its samples, by process and seed."""
+        return {(tally.key[3], one.window.seed): one.window for tally in self.tallies for one in tally.requests}
+
+    @cached_property
+    def why_unsettled(self) -> str | None:
+        """Why its load was never steady."""
+        return why_unsettled(list(self.draws.values()))
 
     @cached_property
     def outputs(self) -> Outputs:
@@ -165,8 +179,22 @@ class ArmBesideNtp:
     def _by(self, make: Maker, level: float) -> Figures:
         """Each is made once a level."""
         if (make, level) not in self._made:
-            self._made[make, level] = make(self, level)
+            self._made[make, level] = {name: self._under_load(name, one) for name, one in make(self, level).items()}
         return self._made[make, level]
+
+    def _under_load(self, name: str, found: Quantity) -> Quantity:
+        """No figure by the clock of a load that did not settle; no interval where all processes repeat one draw of requests."""
+        metric = METRICS.get(name.removesuffix(TOTALS))
+        if self.place.load is None or self.place.load.trace or metric is None or not metric.clock:
+            return found
+        if len({seed for _, seed in self.arm.draws}) < len(self.arm.draws):
+            return found.without_interval(ONE_DRAW)  # nor is one draw, several times, a test of a queue that grows
+        beside = self.reference if metric.to_ntp and self.reference else self.arm
+        if why := self.arm.why_unsettled or beside.why_unsettled:
+            return absent(why)
+        prompts = {(tally.prompts, tally.key[3]) for tally in self.arm.tallies}
+        again = found.method and len({one for one, _ in prompts}) < len(prompts)
+        return replace(found, method=f"{found.method}, {SAME_PROMPTS}") if again else found
 
     @property
     def reference(self) -> Arm | None:

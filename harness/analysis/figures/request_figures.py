@@ -1,20 +1,24 @@
 """Figures over the requests of a served arm: percentiles of what they waited for, rates and goodput, and each against NTP's.
 
-One figure a process, over the requests that count in all its samples (harness.analysis.tally.requests); the interval is over
-processes, so it is about other starts with these requests. A percentile is numpy's, linear between two requests, as other
-benchmarks take it.
+One figure a process, over the requests that count in all its samples (harness.analysis.tally.requests). The interval is over
+processes, each with arrivals of its own, and with prompts of its own where they are generated.
+
+A percentile is the median-unbiased one (R. Hyndman and Y. Fan, The American Statistician 50, 1996, 361, definition 8). Other
+benchmarks take the linear one, which is too low for a high percentile of few requests. With 40 it confirmed "at most the truth"
+in 5 to 14 % of simulated runs, this one in 2 to 3 % (benchmarks/simulated_load, 95th of time per token and whole request).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 
 from harness.analysis.figures.arms import ArmBesideNtp, Figures, figure
 from harness.analysis.tally.requests import TalliedRequest, Window
-from harness.analysis.tally.tally import Decodes
+from harness.analysis.tally.tally import Decodes, Key
 from harness.frozen import frozen
 from harness.scenario.metrics import REQUEST_PERCENTILES, WAITS, names_of
 from harness.stats.quantity import Quantity, absent
@@ -46,12 +50,26 @@ class RequestCounts:
     steady_s: float
 
 
+Place = tuple[Key, int]
+"""Of a request: its decode, and its place in it."""
+
+
 @frozen
 class _OfProcess:
     """What one process gave; a text is why it has no such figure."""
 
-    counted: tuple[TalliedRequest, ...]
+    requests: Mapping[Place, TalliedRequest]
     windows: tuple[Window, ...]
+
+    @property
+    def counted(self) -> list[TalliedRequest]:
+        """The requests that count."""
+        return [one for one in self.requests.values() if one.counted]
+
+    def beside(self, other: _OfProcess) -> _OfProcess:
+        """With the requests alone that count in the other too: a longer lead-in leaves out more of them."""
+        both = {at: one for at, one in self.requests.items() if at in other.requests and other.requests[at].counted}
+        return replace(self, requests=both)
 
     @property
     def steady_s(self) -> float:
@@ -66,7 +84,7 @@ class _OfProcess:
         if len(values) < needed:
             what = "gaps" if wait == "inter_token" else "requests"
             return f"{len(values)} {what} that count in a process; percentile {percent} takes {needed}"
-        return float(np.percentile(values, percent))
+        return float(np.percentile(values, percent, method="median_unbiased"))
 
     def per_s(self, what: Callable[[Window], float]) -> float | str:
         return sum(map(what, self.windows)) / self.steady_s if self.steady_s > 0 else NO_LENGTH
@@ -111,11 +129,12 @@ def request_figures(one: ArmBesideNtp, level: float) -> Figures:
     if not own:
         return {}
     other = _by_process(one.reference.tallies) if one.reference is not None else {}
+    both, beside = ({at: one.beside(b[at]) for at, one in a.items() if at in b} for a, b in ((own, other), (other, own)))
     found: Figures = {}
     for wait, percent in product(WAITS, REQUEST_PERCENTILES):
-        mine, theirs = ({at: each.percentile(wait, percent) for at, each in side.items()} for side in (own, other))
-        found[f"{wait}_p{percent}_s"] = _one_side(own, mine, level)
-        found[f"{wait}_p{percent}_speedup"] = _ratio(own, theirs, mine, level)
+        mine, theirs, ours = ({at: each.percentile(wait, percent) for at, each in side.items()} for side in (both, beside, own))
+        found[f"{wait}_p{percent}_s"] = _one_side(own, ours, level)
+        found[f"{wait}_p{percent}_speedup"] = _ratio(both, theirs, mine, level)
     for name, of in RATES.items():
         mine, theirs = ({at: of(each) for at, each in side.items()} for side in (own, other))
         found[name] = _one_side(own, mine, level)
@@ -131,14 +150,11 @@ def percentile_by_process(tallies: Decodes, name: str) -> dict[int, float | str]
 
 
 def _by_process(tallies: Decodes) -> dict[int, _OfProcess]:
-    requests: dict[int, list[TalliedRequest]] = {}
+    requests: dict[int, dict[Place, TalliedRequest]] = {}
     for one in tallies:
-        requests.setdefault(one.key[3], []).extend(one.requests)
+        requests.setdefault(one.key[3], {}).update(((one.key, at), each) for at, each in enumerate(one.requests))
     return {
-        process: _OfProcess(
-            counted=tuple(one for one in found if one.counted),
-            windows=tuple({id(one.window): one.window for one in found}.values()),
-        )
+        process: _OfProcess(requests=found, windows=tuple({id(one.window): one.window for one in found.values()}.values()))
         for process, found in requests.items()
         if found
     }

@@ -63,7 +63,9 @@ def tallies_of(
 ) -> tuple[Tally, ...]:
     """The sample as one tally; under a load as one for each request, of which those that do not count have no times.
 
-    Without passes the first piece of an answer is taken to be one token.
+    Without passes the first piece of an answer is taken to be one token. A request is numbered by its prompt, in the order of
+    their names in the sample. So a prompt that processes send in other orders has one number. Where every process has prompts
+    of its own, those of one number have nothing in common.
 
     Args:
         load: how the requests reached the server, None for all at once.
@@ -76,14 +78,18 @@ def tallies_of(
     requests = requests_of(sample, load, case.batch_size, first)
     if load is None:
         return (replace(whole, requests=requests),) if requests else (whole,)
+    in_order = sorted(range(len(sample.rows)), key=lambda row: (len(sample.rows[row].prompt_id), sample.rows[row].prompt_id))
+    task, group, repeat, process = whole.key
+    requested = requests or [None] * len(sample.rows)
     return tuple(
-        _of_row(whole, sample, row, requests[row] if requests else None, trace, first[row]) for row in range(len(sample.rows))
+        _of_row(replace(whole, key=(task, number, repeat, process)), sample, row, requested[row], trace, first[row])
+        for number, row in enumerate(in_order, start=group * len(sample.rows))
     )
 
 
 def _of_row(whole: Tally, sample: Sample, row: int, one: TalliedRequest | None, trace: TraceArrays | None, first: int) -> Tally:
     """The request: what it wrote and waited for, with the passes that it was in."""
-    told, (task, group, repeat, process) = sample.rows[row], whole.key
+    told = sample.rows[row]
     times = told.times if one is not None and one.counted else None
     clock = None if whole.decode_s is None else times
     share = told.output_tokens / whole.output_tokens if whole.output_tokens else 0.0
@@ -94,7 +100,6 @@ def _of_row(whole: Tally, sample: Sample, row: int, one: TalliedRequest | None, 
         decode_tokens, sums = int(final.sum()), _sums(whole.sums, trace, row, own, final)
     return replace(
         whole,
-        key=(task, group * len(sample.rows) + row, repeat, process),
         answers=whole.answers[row : row + 1],
         output_tokens=told.output_tokens,
         decode_tokens=decode_tokens,

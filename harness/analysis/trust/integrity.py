@@ -57,8 +57,10 @@ def _of_sample(case: CaseHeader, sample: Sample, trace: TraceArrays, part: Writt
         "a pass of next-token prediction made several tokens final": (
             case.arm.method == "ntp" and trace.count > 0 and int(final.max()) > 1
         ),
-        "its seed is not that of its group and repeat": (
-            part.seed is not None and not part.devices and sample.seed != sample_seed(part.seed, *place)
+        "its seed is not that of its place": (
+            part.seed is not None
+            and not part.devices
+            and sample.seed not in {sample_seed(part.seed, *place, process) for process in (0, sample.process)}
         ),
     }
     return [words for words, applies in wrong.items() if applies]

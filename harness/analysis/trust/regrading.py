@@ -70,9 +70,10 @@ def regrade(run: Run) -> Regraded:
         load = recorded_load(part, case.batch_size)
         each = case.batch_size if load is None else load.per_sample(part.workload.prompts)
         for sample in samples:
-            for index, row in enumerate(sample.rows, start=sample.group * each):
+            for place, row in enumerate(sample.rows, start=sample.group * each):
                 where = f"{case.case_id}, group {sample.group}, process {sample.process}"
-                if index >= len(grader.items) or grader.items[index].prompt_id != row.prompt_id:
+                index = grader.found(row.prompt_id, place, place + sample.process * part.workload.prompts)
+                if index is None:
                     found.wrong[OTHER_PROMPT].append(where)
                 elif row.correct is not None and (grade := grader.grade(index, tuple(row.ids))) is not None:
                     found.again += 1
@@ -89,6 +90,10 @@ class _Grader:
     tokenizer: LimitedProcess
     known: dict[tuple[int, tuple[int, ...]], bool | None] = field(default_factory=dict)
 
+    def found(self, prompt_id: str, *places: int) -> int | None:
+        """The one of these places that the prompt has: under a drawn load a process has prompts of its own."""
+        return next((at for at in places if at < len(self.items) and self.items[at].prompt_id == prompt_id), None)
+
     def grade(self, index: int, output_ids: tuple[int, ...]) -> bool | None:
         """Whether the answer is right; None where the prompt has nothing to check."""
         key = index, output_ids
@@ -102,12 +107,12 @@ def _grader(run: Run, part: WrittenPart, case: CaseHeader) -> _Grader | str:
     tokenizer = _tokenizer(run, case)
     if isinstance(tokenizer, str):
         return tokenizer
-    items = _items(part, case)
+    items = _items(part, case, len({one.process for one in run.samples}))
     return items if isinstance(items, str) else _Grader(items, tokenizer)
 
 
-def _items(part: WrittenPart, case: CaseHeader) -> tuple[PromptItem, ...] | str:
-    """The prompts of a built-in task; in words why there are none."""
+def _items(part: WrittenPart, case: CaseHeader, processes: int) -> tuple[PromptItem, ...] | str:
+    """The prompts of a built-in task, under a load those of all processes; in words why there are none."""
     try:
         workload = Workload.model_validate(part.workload.values)
     except ValidationError:
@@ -117,6 +122,8 @@ def _items(part: WrittenPart, case: CaseHeader) -> tuple[PromptItem, ...] | str:
     seed = part.seed
     if workload.tasks is None or seed is None or case.task not in workload.task_names:
         return "the workload has no built-in task"
+    if part.values.get("load"):
+        workload = workload.model_copy(update={"prompts": workload.prompt_count * processes})
     return prompt_items(workload, case.task, seed, _Encoded(), case.shape.vocab)
 
 
