@@ -41,9 +41,9 @@ def name_of(file: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports_of(source: str, module: str, for_types: bool = False) -> Iterator[tuple[int, str]]:
+def imports_of(source: str | ast.Module, module: str, for_types: bool = False) -> Iterator[tuple[int, str]]:
     """(line, module) of every import, those inside functions too; imports for type checkers alone only where asked for."""
-    tree = ast.parse(source)
+    tree = ast.parse(source) if isinstance(source, str) else source
     unseen = (
         set()
         if for_types
@@ -65,7 +65,7 @@ def imports_of(source: str, module: str, for_types: bool = False) -> Iterator[tu
             if node.level:
                 base = ".".join([*module.split(".")[: -node.level], *([base] if base else [])])
             yield node.lineno, base
-            if base == "harness" or base.startswith("harness."):
+            if base.partition(".")[0] in ("harness", "benchmarks", "tests"):
                 yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
 
 

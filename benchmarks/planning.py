@@ -115,10 +115,11 @@ class Accuracy:
 
 
 def judged(gains: int, losses: int, prompts: int) -> tuple[Quantity, Quantity]:
-    """Loss and standard deviation, as a record with these answers has them."""
-    arm = {("task", str(i)): float(i < gains) for i in range(prompts)}
-    ntp = {("task", str(i)): float(gains <= i < gains + losses) for i in range(prompts)}
-    found = accuracy_figures(arm, ntp, {}, "not graded", wrong=0)
+    """Loss and standard deviation, as a record with these answers has them; every second of the rest is right in both."""
+    rest = {("task", str(i)): float(i % 2) for i in range(gains + losses, prompts)}
+    arm = {("task", str(i)): float(i < gains) for i in range(gains + losses)} | rest
+    ntp = {key: 1 - right for key, right in arm.items()} | rest
+    found = accuracy_figures(arm, ntp, {}, "not graded", wrong=sum(not right for right in arm.values()))
     return found["accuracy_loss_points"], found["accuracy_loss_sd_points"]
 
 
