@@ -30,7 +30,7 @@ def percent(quantity: Quantity) -> str:
 
 
 def bound(quantity: Quantity | None) -> str:
-    """A difference in points, with its one-sided lower bound."""
+    """A difference in points, with the lower end of its 95 % interval."""
     if quantity is None or quantity.value is None or quantity.low is None:
         return "-"
     return f"{100 * quantity.value:+.2f} (≥ {100 * quantity.low:+.2f})"
@@ -49,7 +49,7 @@ def rows(cell: Cell) -> list[str]:
 
 
 def accuracy_table(cells: list[Cell]) -> list[str]:
-    """The shape of the paper's Table 1; differences are paired, in points, with their one-sided 95 % lower bounds."""
+    """The shape of the paper's Table 1; differences are paired, in points, with the lower ends of their 95 % intervals."""
     head = [
         "| task | weights | decoding | prompts | correct, % | NFE speedup | to own NTP, points | to NTP-only, points |",
         "|---|---|---|---|---|---|---|---|",
@@ -108,7 +108,7 @@ def card(cells: list[Cell], shape: ModelShape) -> str:
         "## Accuracy",
         *accuracy_table(cells),
         "",
-        "Differences are paired by prompt; in brackets the one-sided 95 % lower bound.",
+        "Differences are paired by prompt; in brackets the lower end of the 95 % interval.",
         "",
         "## Recipe",
         "Each stage: `sbd train --reference STAGE --out DIR`, in this order; `sbd` and `ntp_only` both start from",

@@ -165,40 +165,30 @@ def beside(shape: LoadShape, drawn: Mapping[str, Sequence[Start]]) -> ArmBesideN
     arms = {name: _arm(shape, name, starts) for name, starts in drawn.items()}
     nothing: dict[str, Any] = dict.fromkeys(CellContext.__dataclass_fields__)
     place = CellContext(
-        **nothing | {"timed": True, "load": shape.load, "voids": {}, "remarks": (), "imported": (), "lacks": {}}
+        **nothing
+        | {"timed": True, "load": shape.load, "voids": {}, "remarks": (), "imported": (), "lacks": {}, "files": (), "widest": 1}
     )
     return ArmBesideNtp(arm=arms["arm"], ntp=arms["ntp"], place=place)
 
 
 def _arm(shape: LoadShape, name: str, starts: Sequence[Start]) -> Arm:
     method = WrittenArm.model_validate({"method": "ntp" if name == "ntp" else "served"})
-    case: Any = CaseHeader.model_construct(
-        case_id=name,
-        part="load",
-        arm=method,
-        label=name,
-        batch_size=shape.in_flight,
-        task="simulated",
-        device="cpu",
-        timed=True,
-    )
+    given: dict[str, Any] = {"case_id": name, "part": "load", "arm": method, "label": name, "batch_size": shape.in_flight}
+    case = CaseHeader.model_construct(**given | {"task": "simulated", "device": "cpu", "timed": True})
     samples = [_sample(name, process, start) for process, start in enumerate(starts)]
     return Arm(cases=(case,), tallies=tuple(t for one in samples for t in tallies_of(case, one, shape.load, None, None)))
 
 
 def _sample(case_id: str, process: int, start: Start) -> Sample:
+    ungraded: dict[str, Any] = {"prompt_tokens": 1, "output_ids": None, "correct": None, "ungraded_reason": "simulated"}
     rows = [
-        RowResult.model_construct(
-            prompt_id=f"simulated/{prompt}", prompt_tokens=1, output_tokens=tokens, output_ids=None, correct=None,
-            ungraded_reason="simulated", times=times,
-        )
+        RowResult.model_construct(prompt_id=f"simulated/{prompt}", output_tokens=tokens, times=times, **ungraded)
         for prompt, tokens, times in zip(start.prompts, start.tokens, start.times, strict=True)
-    ]  # fmt: skip
+    ]
     whole = max(one.sent_s + one.last_token_s for one in start.times)
-    return Sample.model_construct(
-        case_id=case_id, group=0, repeat=0, process=process, warmup=False, seed=start.prompts[0], rows=rows, packed_passes=None,
-        prefill_s=0.0, decode_s=whole, started_at=None, meters={}, meter_reasons={},
-    )  # fmt: skip
+    given: dict[str, Any] = {"case_id": case_id, "group": 0, "repeat": 0, "process": process, "warmup": False, "rows": rows}
+    given |= {"prefill_s": 0.0, "decode_s": whole, "started_at": None, "meters": {}, "meter_reasons": {}}
+    return Sample.model_construct(**given | {"seed": start.prompts[0], "packed_passes": None})
 
 
 @cache

@@ -17,6 +17,7 @@ from statistics import fmean
 import numpy as np
 
 from benchmarks.results_file import write_results
+from benchmarks.sources import sources_of
 from benchmarks.verdict_errors import counted
 from benchmarks.verdict_errors.cells import RUN_ONE, every_cell
 from benchmarks.verdict_errors.drawn import Task
@@ -26,17 +27,13 @@ RUNS, NEW_RUNS, PIECE, AGAIN = 2_000, 1_000, 100, 10
 FRESH = 1_000
 """The number of the first piece of a doubtful cell's fresh runs."""
 TOLD_EVERY_S = 20.0
-HERE = Path(__file__).parent
-SOURCES = (*(HERE.parents[1] / "harness" / name for name in ("analysis", "record", "scenario", "stats")), HERE)
-"""What pieces depend on."""
 Job = tuple[Task, int, int, Path]
 """A task, the number of the piece, its runs, the file of its counts."""
 
 
 def program() -> str:
     """A digest of what simulates and judges, so that no figure mixes the pieces of two programs."""
-    files = [*(file for folder in SOURCES for file in folder.rglob("*.py")), HERE.parent / "simulated_load.py"]
-    return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files))).hexdigest()[:12]
+    return hashlib.sha256(repr(sources_of("benchmarks.verdict_errors.__main__")).encode()).hexdigest()[:12]
 
 
 def piece(job: Job) -> float | None:

@@ -66,9 +66,16 @@ def _run(logs: np.ndarray, answered: np.ndarray, shape: str, random: np.random.G
         )
         name = f"{side}-{number}.json"
         return ResultFile(
-            format="vllm", tool="vllm bench serve", requests=found, sent=requests, printed={}, lacks={}, concurrency=1,
-            name=name, sha256=name.encode().hex().zfill(64),
-        )  # fmt: skip
+            format="vllm",
+            tool="vllm bench serve",
+            requests=found,
+            sent=requests,
+            printed={},
+            lacks={},
+            concurrency=1,
+            name=name,
+            sha256=name.encode().hex().zfill(64),
+        )
 
     arms = [
         ImportedArm(name=name, is_ntp=not side, files=tuple(file(side, number) for number in range(files)))

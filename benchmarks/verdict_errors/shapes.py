@@ -71,10 +71,7 @@ def run_eight(task: Task, random: np.random.Generator, counts: Counter[str]) -> 
     logs = np.concatenate([_logs(task, 0.0, PROMPT_SD, random) for _ in range(CLAIMS)])
     asked = [one for arm in range(1, 1 + CLAIMS) for one in claimed("each", SPEEDUP, arm=arm)]
     found = judged(paired_run(_tokens(task.prompts, random), logs, [one for _, one in asked]), asked, counts)
-    wrong = {
-        "unadjusted": any(one.state == "met" for one in found),
-        "together": any(getattr(one, "together", one.state == "met") for one in found),
-    }
+    wrong = {"unadjusted": any(one.state == "met" for one in found), "together": any(one.together for one in found)}
     counts.update(f"{name}_runs" for name in wrong)
     counts.update(f"{name}_met" for name, is_wrong in wrong.items() if is_wrong)
 

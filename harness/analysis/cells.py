@@ -19,7 +19,7 @@ from harness.analysis.figures.arms import NOT_TIMED, ArmBesideNtp, CellContext, 
 from harness.analysis.figures.baseline import baseline_check, ceiling_check
 from harness.analysis.figures.request_figures import request_counts
 from harness.analysis.judge.highlight import picked
-from harness.analysis.results import ArmResult, Cell, Highlight, Simultaneous
+from harness.analysis.results import OWN, ArmResult, Cell, Highlight, Simultaneous
 from harness.analysis.tally.by_request import Tallies
 from harness.analysis.tally.prices import read_calibration
 from harness.analysis.tally.pricing import Pricer
@@ -38,15 +38,13 @@ ESTIMATED = (
     "decode time is estimated: the pass that reads the prompt drafts too, so it counts as one pass, and its time beyond that "
     "of NTP on the same prompt is decode time"
 )
-OWN = ("wall_speedup", "wall_speedup_totals", "identical_to_ntp", "accuracy_difference")
-"""Figures that are fields of ArmResult."""
 
 
 def cells_of(tallies: Tallies, part: str, batch_size: int) -> tuple[list[Cell], Highlight]:
     """The cells of one part and batch size and their highlight. The summary over tasks is first, then one cell per task where
     there are several. The highlighted arm has its figures at the simultaneous level too.
     """
-    cases = [case for case in tallies.run.cases if (case.part, case.batch_size) == (part, batch_size)]
+    cases = _cases(tallies.run, part, batch_size)
     place = _place(cases, tallies)
     tasks = tuple(dict.fromkeys(case.task for case in cases))
     arms = _arms(cases, tallies, place)
@@ -62,8 +60,12 @@ def cells_of(tallies: Tallies, part: str, batch_size: int) -> tuple[list[Cell], 
 
 def beside(tallies: Tallies, cell: Cell) -> list[ArmBesideNtp]:
     """The arms of ``cell`` in its order, for their figures at further levels."""
-    cases = [case for case in tallies.run.cases if (case.part, case.batch_size) == (cell.part, cell.batch_size)]
+    cases = _cases(tallies.run, cell.part, cell.batch_size)
     return _arms([case for case in cases if cell.is_summary or case.task == cell.task], tallies, _place(cases, tallies))
+
+
+def _cases(run: Run, part: str, batch_size: int) -> list[CaseHeader]:
+    return [case for case in run.cases if (case.part, case.batch_size) == (part, batch_size)]
 
 
 def _place(cases: Sequence[CaseHeader], tallies: Tallies) -> CellContext:
@@ -84,8 +86,10 @@ def _place(cases: Sequence[CaseHeader], tallies: Tallies) -> CellContext:
         calibration=read_calibration(run.header, first),
         remarks=() if imported else tuple(dict.fromkeys(one[REMARK] for one in run.events(REMARK, first.part))),
         imported=limits(imported) if imported else (),
+        files=imported.files if imported else (),
         lacks=imported.lacks if imported else _untold(run, {case.case_id for case in cases}),
         unpaired=imported.pairing_words if imported and imported.pairing is None else None,
+        widest=max(file.requests for file in imported.files) if imported else 1,
     )
 
 
@@ -192,6 +196,8 @@ def arm_result(one: ArmBesideNtp) -> ArmResult:
     counted, over_modelled = measured_bandwidth([t.counted for t in timed], place.counter_scale.disagreement, one.why_untimed)
     ceiling = place.ladder.read_ceiling
     return _without_times(one)(
+        lost_times=one.lost_times,
+        lost_requests=one.lost_requests,
         voids=together(place.voids[case.case_id] for case in one.arm.cases if case.case_id in place.voids),
         unpaired=len(timed) - len(pairs),
         wall_speedup=wall,

@@ -25,6 +25,8 @@ COMPARISON_VERSION = 11
 
 HighlightBasis = Literal["shown", "observed", "none", "replayed", "ungraded"]
 BaselineState = Literal["kept_up", "slow", "not_shown", "different_tokens", "unchecked"]
+OWN = ("wall_speedup", "wall_speedup_totals", "identical_to_ntp", "accuracy_difference")
+"""Figures that are fields of ArmResult."""
 
 
 @frozen
@@ -52,11 +54,13 @@ class ArmResult:
     output in this run, which rounding can keep below 1. ``figures``: the other figures that claims name
     (harness.analysis.figures.arm_figures). ``first_token_s``: median time until a row's first token is final.
     ``decode_time_estimated``: why decode time is partly estimated, None where all of it was measured. ``voids``: number of its
-    timed samples without times, by rule; dropping samples of one side alone moves a speedup. ``prompts_for_5_percent``: prompts
-    (batches at batch > 1) that give the wall speedup an interval of 5 %, at this spread. ``simultaneous``: of a highlighted arm
-    that was picked from several; verdicts on a claim that names no arm use it. ``at``: a figure of verdicts at another level,
-    by its name; it stands apart from the JSON form. ``final_tokens_histogram``: active row-passes by
-    the number of tokens they made final. ``served``: what
+    timed samples without times, by rule; dropping samples of one side alone moves a speedup. ``lost_times``: why
+    the interval of the wall speedup, and of that over the passes saved, holds lost decodes at their worst, and why no other
+    figure of decodes by the clock has one; ``lost_requests``: why none of whole requests has.
+    ``prompts_for_5_percent``: prompts (batches at batch > 1) that give the wall speedup an interval of 5 %, at this spread.
+    ``simultaneous``: of a highlighted arm that was picked from several; verdicts on a claim that names no arm use it.
+    ``at``: a figure of verdicts at another level, by its name; it stands apart from the JSON form.
+    ``final_tokens_histogram``: active row-passes by the number of tokens they made final. ``served``: what
     the server that decoded it counted; None for an arm that this program decoded. Counts of passes are None where an imported
     run does not tell them. ``requests``: those that have times of their own; under a load each counts as a sample.
     """
@@ -106,6 +110,8 @@ class ArmResult:
     first_token_s: Quantity
     decode_time_estimated: str | None
     voids: Voids
+    lost_times: str | None = None
+    lost_requests: str | None = None
     simultaneous: Simultaneous | None = None
     served: ServedCounts | None = None
     requests: RequestCounts | None
@@ -172,7 +178,7 @@ class CeilingCheck:
 
     state: Literal["near", "far", "in_cache", "unknown"]
     share: Quantity
-    words: str
+    words: str = ""
 
 
 FAR = 0.6
@@ -281,17 +287,20 @@ class Cell:
 
     def void_words(self, arm: ArmResult) -> str:
         """``NTP: 1 of 40 void (rule: 1); SBD k=16: …``: voids of the arm and of its NTP; empty without any."""
-        sides = [(one.label, one.voids) for one in self.arms if one.is_ntp or one.label == arm.label]
-        return "; ".join(f"{label}: {voids.words}" for label, voids in sides if voids.void)
+        return "; ".join(f"{one.label}: {one.voids.words}" for one in self.sides(arm) if one.voids.void)
+
+    def sides(self, arm: ArmResult) -> list[ArmResult]:
+        """The arm and its NTP."""
+        return [one for one in self.arms if one.is_ntp or one.label == arm.label]
 
 
 @frozen
 class Highlight:
     """The highlighted arm of one part and batch size, and the basis of the choice. ``label`` None: no arm.
 
-    ``basis``: *shown* where the one-sided lower bound of the accuracy difference is above ``-margin``, at a simultaneous 95 %
-    level over ``picked_from`` contenders. *observed*: only the observed difference is within it. *none*: no arm is. *replayed*
-    or *ungraded*: no accuracy exists. ``asked``: it was named before the first sample: by the scenario's claims, or because all
+    ``basis``: *shown* where the interval of the accuracy difference begins above ``-margin``, at a simultaneous 95 % level over
+    ``picked_from`` contenders. *observed*: only the observed difference is within it. *none*: no arm is. *replayed* or
+    *ungraded*: no accuracy exists. ``asked``: it was named before the first sample: by the scenario's claims, or because all
     other arms are its rivals.
     """
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
+from statistics import fmean
 
 from harness.analysis.answer import Derived
-from harness.analysis.figures.arm_figures import ENERGY_WINDOW_S
 from harness.analysis.results import ArmResult, Cell
 from harness.analysis.tally.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
 from harness.check.attention import AttentionTime
@@ -22,6 +22,8 @@ from harness.scenario.plan import Plan
 CELLS_VERSION = 3
 TIME_UP = "the time was up"
 ENERGY = "energy_j"
+ENERGY_WINDOW_S = 5.0
+"""Mean of the windows of a counter that moves every 100 ms: each is off by up to 2 %."""
 
 
 @frozen
@@ -150,7 +152,7 @@ def _measured(row: CellRow, cell: Cell, arm: ArmResult, samples: Sequence[Sample
 
 
 def energy_j_per_token(samples: Sequence[Sample], why_none: str | None) -> tuple[float | None, str | None]:
-    """Joules per new token, prefill included, over the samples that are long enough for the counter; or None and why.
+    """Joules per new token, prefill included, where the samples are long enough for the counter on average; or None and why.
 
     ``why_none``: why the part had no energy meter, from its session.
     """
@@ -160,12 +162,10 @@ def energy_j_per_token(samples: Sequence[Sample], why_none: str | None) -> tuple
     if not metered:
         reasons = [sample.meter_reasons[ENERGY] for sample in samples if ENERGY in sample.meter_reasons]
         return None, f"energy: {next(iter(reasons), why_none or 'the record names no meter for it')}"
-    long = [sample for sample in metered if _window_s(sample) >= ENERGY_WINDOW_S]
-    if not long:
-        longest_s = max(_window_s(sample) for sample in metered)
-        return None, f"energy: the longest window took {longest_s:.1f} s, {ENERGY_WINDOW_S:g} s are needed"
-    tokens = sum(row.output_tokens for sample in long for row in sample.rows)
-    return sum(sample.meters[ENERGY] for sample in long) / tokens, None
+    if (window_s := fmean(map(_window_s, metered))) < ENERGY_WINDOW_S:
+        return None, f"energy: a window took {window_s:.1f} s on average, {ENERGY_WINDOW_S:g} s are needed"
+    tokens = sum(row.output_tokens for sample in metered for row in sample.rows)
+    return sum(sample.meters[ENERGY] for sample in metered) / tokens, None
 
 
 def _why_no_energy(held: Run) -> dict[str, str]:

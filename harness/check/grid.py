@@ -13,7 +13,7 @@ TABLE_1 = (("GSM8K", "sbd_gamma_low"), ("LiveCodeBench-v6", "sbd_gamma_high"))
 """The lowest and the highest rate of Llama-3.1-8B in Table 1."""
 ENERGY_BATCHES = (1, 16)
 ENERGY_TOKENS = 2048
-"""A decode of so many tokens outlasts ENERGY_WINDOW_S (harness.analysis.figures.arm_figures), also at batch 1."""
+"""A decode of so many tokens outlasts ENERGY_WINDOW_S (harness.check.cells), also at batch 1."""
 ATTENTION = ((1, 1024), (1, 8192), (16, 8192))
 """(batch, context) at which ways of attending are compared, at 1, k and 2k queries."""
 TINY = {"name": "tiny", "layers": 2, "hidden": 32, "intermediate": 48, "heads": 4, "kv_heads": 2, "head_dim": 8, "vocab": 64}

@@ -148,7 +148,8 @@ def show_command(
 
     with open_history(db) as history:
         record = history.record(run_id)
-        give(as_json, lambda: described(record), lambda: record_table(record))
+        runs = len(history.records(Wanted(scenario=record.scenario_digest)))
+        give(as_json, lambda: described(record), lambda: record_table(record, runs))
 
 
 @history_app.command("rebuild", short_help="derive the figures again")
@@ -251,14 +252,14 @@ def records_table(records: Sequence[HistoryRecord]) -> str:
     return grid(heads, rows)
 
 
-def record_table(record: HistoryRecord) -> str:
-    """One run: its facts, then a line per figure."""
+def record_table(record: HistoryRecord, runs: int) -> str:
+    """One run: its facts, then a line per figure. ``runs``: of its scenario, in this history."""
     facts = {
         "run": record.run_id,
         "path": record.path,
         "measured": record.measured_at or "?",
         "added": record.added_at or "?",
-        "scenario": f"{record.scenario_name} [{record.scenario_digest}]",
+        "scenario": f"{record.scenario_name} [{record.scenario_digest}], {runs} runs here",
         "commit": _commit(record, whole=True),
         "committed": record.revision.committed_at or "?",
         "branch": record.revision.branch or "?",

@@ -12,7 +12,7 @@ from harness.analysis.answer import Derived
 from harness.analysis.judge.judgement import by_records
 from harness.analysis.judge.verdict import claims_for
 from harness.cli.judged import Demand, InconclusiveOption, JsonOption, RequireOption, SignersOption, ToOption, demanding, finish
-from harness.record.publication import pages_of
+from harness.record.publication import pages_of, repeated
 from harness.record.store import read_run
 from harness.scenario.arm_names import refuse_unknown_arms
 
@@ -49,8 +49,9 @@ def verify_command(
     Without an arm the best one of every part and batch size is meant: the fastest that keeps the accuracy. What --claim and
     --claims name, and the scenario does not, is judged among all that could have been named.
 
-    The first line says how the record is sealed, the next whether the page beside it is this record's. One whose seal is
-    broken, or that contradicts itself, is void.
+    The first line says how the record is sealed, the next whether the page beside it is this record's, and which run of its
+    scenario it is in its folder. One whose seal is broken, or that contradicts itself, is void; a run that has not ended
+    decides nothing.
     """
     record = read_run(run)
     asked = claims_for(record.header, claim or (), claims or ())
@@ -61,4 +62,4 @@ def verify_command(
     demand = Demand(demanded=require_signature, signers=signers)
     judged = by_records(compared.judgements, [demanding(compared.integrity, run, demand)])
     pages = [f"page {name}: {state}" for name, _, state in pages_of(run, record.seal)]
-    finish(replace(judged, records=(*judged.records, *pages)), as_json, inconclusive, to)
+    finish(replace(judged, records=(*judged.records, *pages, *filter(None, [repeated(run)]))), as_json, inconclusive, to)

@@ -121,11 +121,10 @@ def _apart(run: Run, machine: MachineIdentity, software: str) -> Run:
     kind = hashlib.sha256(f"{machine.fingerprint} {software}".encode()).hexdigest()[:12]
     own_header = {"run_id": f"{header.run_id}-{kind}", "scenario": header.scenario | {"parts": written}, "cases": cases}
     ids = {case.case_id for case in own}
-    outcomes = [outcome for outcome in run.outcomes if outcome.case_id in ids]
     changes = {
         "header": header.model_copy(update=own_header),
         "samples": [one.model_copy(update={"case_id": renamed(one.case_id)}) for one in run.samples],
-        "outcomes": [one.model_copy(update={"case_id": renamed(one.case_id)}) for one in outcomes],
+        "outcomes": [one.model_copy(update={"case_id": renamed(one.case_id)}) for one in run.outcomes if one.case_id in ids],
         "sessions": [{**one, "part": names[one["part"]]} if one.get("part") in names else one for one in run.sessions],
     }
     return run.model_copy(update=changes)

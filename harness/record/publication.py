@@ -7,6 +7,7 @@ import io
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from harness.errors import SbdError, UserError
@@ -46,6 +47,22 @@ def pages_of(path: Path, seal: Seal | None) -> Iterator[tuple[str, bytes, str]]:
         elif covered and seal.signature and seal.signature.valid:
             state = OF_RECORD if covered == digest(page) else CHANGED
         yield name, page, state
+
+
+def repeated(run: Path) -> str | None:
+    """``run 3 of 3 of this scenario here``: by when they began, in its folder; None where it is the only one.
+
+    What cannot be read there is left out, and a copy is no other run. ``run``: its directory or its run.json.
+    """
+    file = (run / HEADER if run.is_dir() else run).absolute()
+    own, begun = read_header(file)[0], dict[str, str]()
+    for beside in file.parent.parent.glob(f"*/{HEADER}"):
+        with suppress(SbdError):
+            one = read_header(beside)[0]
+            if one.scenario_digest == own.scenario_digest:
+                begun[one.run_id] = one.created_at
+    place, runs = sum(at <= own.created_at for at in begun.values()), len(begun)
+    return f"run {place} of {runs} of this scenario here" if runs > 1 else None
 
 
 def publish(run_directory: Path, target: Path, key: Path | None = None) -> Path:

@@ -435,7 +435,7 @@ class Run(_Frozen):
 
     def of_arms(self) -> Iterator[tuple[CaseHeader, Sample]]:
         """Every sample of an arm with its case; warm-ups and generate() are left out."""
-        cases = {case.case_id: case for case in self.header.cases if not case.is_check}
+        cases = {case.case_id: case for case in self.cases if not case.is_check}
         return ((cases[one.case_id], one) for one in self.samples if not one.warmup and one.case_id in cases)
 
     @property
@@ -444,7 +444,21 @@ class Run(_Frozen):
         if next(self.of_arms(), None) is not None:
             return None
         ended = "; ".join(f"{one.case_id}: {one.reason}" for one in self.outcomes[:4])
-        return f"nothing was measured: {len(self.outcomes)} of {len(self.header.cases)} cases failed ({ended})"
+        return f"nothing was measured: {len(self.outcomes)} of {len(self.cases)} cases failed ({ended})"
+
+    @property
+    def unended(self) -> str | None:
+        """The first planned process that has not ended since it began last; None where all have, as in an imported run.
+
+        A run over nodes has ended where its end as a whole is marked: units of one process are then under way at once.
+        """
+        marks = [{**one} for one in self.sessions if one.get("event") in ("start", "end")]
+        for part in dict.fromkeys(case.part for case in self.cases if marks):
+            for n in range(processes := self.header.written(part).processes):
+                about = {"part": part, "process": n, "node": None}  # a mark that lacks one of them is about all
+                if [one["event"] for one in marks if about | one == one | about][-1:] != ["end"]:
+                    return f"the run has not ended (part {part}, process {n + 1} of {processes})"
+        return None
 
     def events(self, name: str, part: str | None = None) -> list[Happened]:
         """What the sessions recorded under this name of ``part``, or of everything, in order."""

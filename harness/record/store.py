@@ -136,6 +136,15 @@ class RunStore:
         """Keep an environment snapshot (plain JSON values). Raises StorageError as ``append`` does."""
         self._append(EVENTS, json.dumps({"session": snapshot}))
 
+    def end(self) -> None:
+        """Mark that nothing is missing, where the marks of processes do not show it: one was lost after its last sample, or
+        they ran on several nodes.
+
+        Raises StorageError as ``append`` does, RecordError as read_run.
+        """
+        if read_run(self.directory).unended is not None:
+            self.append_session({"event": "end"})
+
     def _append(self, name: str, line: str, sync: bool = True) -> None:
         if name not in self._journals:
             raise InvariantError("the run directory is not open: call create or resume first")

@@ -106,6 +106,7 @@ class WrittenPartKeys(TypedDict, total=False):
     dtype: str
     threads: int
     seed: int
+    processes: int
     devices: list[str]
     workload: dict[str, object]
     servers: dict[str, object]
@@ -257,5 +258,6 @@ class WrittenPart(_Written):
     threads: int | None = None
     dtype: str | None = None
     seed: int | None = None
+    processes: int = 1
     servers: dict[str, object] = {}
     health: dict[str, object] = {}

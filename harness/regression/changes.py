@@ -245,8 +245,7 @@ def _graded(base: Run, new: Run) -> list[Change]:
             differences = [right - left for left, right in zip(*sides, strict=True)]
             left, right = map(fmean, sides)
             ratio = quotient(exact(right), exact(left), NOTHING_BELOW)
-            # a two-sided interval: one-sided bounds from either side, each with half the error
-            low, high = (paired_lower_bound([sign * one for one in differences], 0.5 + CONFIDENCE / 2) for sign in (1, -1))
+            low, high = (paired_lower_bound([sign * one for one in differences]) for sign in (1, -1))
             moved = replace(low, high=None if high.low is None else -high.low)
             p = sign_test_p(differences)
             changes.append(_change(metric)(base=left, new=right, ratio=ratio, difference=moved, p=p))

@@ -163,15 +163,17 @@ def claims_shown(held: Sequence[Held], pointers: Pointers) -> list[ClaimShown]:
     for one in held:
         judged, value, metric = one.judgement, one.judgement.value, METRICS[one.judgement.metric]
         write, interval, bar = writer(metric.unit), "", None
-        of_loss = judged.metric == "accuracy_loss_points"
         if value.low is not None and value.high is not None:
-            kind = "one-sided 95\u00a0% bounds" if of_loss else "95\u00a0% interval"
-            interval = f"{kind} {write(value.low)} to {write(value.high)}"
+            interval = f"95\u00a0% interval {write(value.low)} to {write(value.high)}"
         if metric.averaged and value.n > 1 and interval:
             interval += ", mean over prompts" if judged.cell.get("batch_size") == "1" else ", mean over batches"
         entry = Entry(text="no figure") if value.value is None else shown(value, write, pointers.of(value))
         if value.value is not None and judged.state != "void":
-            ends = speedups if judged.metric in SPEEDUPS else ends_of([(value, one.limits)], from_zero=not of_loss)
+            ends = (
+                speedups
+                if judged.metric in SPEEDUPS
+                else ends_of([(value, one.limits)], from_zero=judged.metric != "accuracy_loss_points")
+            )
             said = f"{metric.words}: {entry.text}, {interval or 'no interval'}; asked: {judged.bound}"
             bar = interval_bar(value, one.limits, ends, write, said)
         lines.append(ClaimShown(held=one, value=entry, interval=interval, bar=bar))

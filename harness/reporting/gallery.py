@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness.analysis.answer import Derived
 from harness.errors import RecordError, SbdError, UserError
-from harness.record.publication import OWN, REPORTS, pages_of
+from harness.record.publication import OWN, REPORTS, pages_of, repeated
 from harness.record.regular_file import write_whole
 from harness.record.seal import Digest, Seal
 from harness.record.store import EVENTS, HEADER, SAMPLES, kept, read_run
@@ -132,4 +132,5 @@ def _listed(path: Path, row: GalleryRow, seal: Seal | None, restored_by: str = "
         "not_linked": pages,
         "files": [(name, said) for name, said in words.items() if (path / name).is_file()],
         "restored_by": restored_by,
+        "repeated": None if restored_by else repeated(path),
     }

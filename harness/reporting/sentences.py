@@ -155,7 +155,7 @@ def _ground(highlight: Highlight, cell: Cell, arm: ArmResult) -> str:
     if highlight.asked:  # by the scenario's claims
         lost, keeps = arm.accuracy_difference, _identity(arm)
         if lost.value is not None:
-            bound = f", one-sided 95 % lower bound {formatting.points(lost.low)}" if lost.low is not None else ""
+            bound = f", 95 % interval from {formatting.points(lost.low)}" if lost.low is not None else ""
             prompts = formatting.count(lost.n)
             keeps = f"its accuracy differs from NTP's by {formatting.points(lost.value)} ({prompts} prompts{bound})"
         return "; ".join(filter(None, (f"The scenario asks about {arm.label}", faster(cell, arm), f"{keeps}.")))
@@ -164,8 +164,8 @@ def _ground(highlight: Highlight, cell: Cell, arm: ArmResult) -> str:
     if arm.simultaneous is not None:
         difference = arm.simultaneous.figures["accuracy_difference"]
     if highlight.basis == "shown" and difference.low is not None:
-        level = "one-sided 95 %" if arm.simultaneous is None else f"simultaneous 95 %, {highlight.picked_from} arms:"
-        bound = f"{level} lower bound {formatting.points(difference.low)}, {prompts} prompts"
+        level = "95 % interval" if arm.simultaneous is None else f"simultaneous 95 % interval of {highlight.picked_from} arms"
+        bound = f"{level} from {formatting.points(difference.low)}, {prompts} prompts"
         return f"{arm.label} is the fastest arm that is shown to lose less than {margin} of accuracy ({bound})."
     if highlight.basis == "observed":
         cannot = f"{prompts} prompts do not show for any arm that accuracy stays within {margin} of NTP"
@@ -247,5 +247,5 @@ def _against_baseline(cell: Cell, ntp: ArmResult | None) -> str:
         return ""
     if found.value is None or found.low is None:
         return f"No comparison with part {cell.baseline_part}: {found.reason}."
-    bound = f"one-sided 95 % lower bound {formatting.points(found.low)}, {formatting.count(found.n)} prompts"
+    bound = f"95 % interval from {formatting.points(found.low)}, {formatting.count(found.n)} prompts"
     return f"NTP decoding of this model against part {cell.baseline_part}: {formatting.points(found.value)} ({bound})."

@@ -53,6 +53,7 @@ def run(
             machine = machine or machine_here(directory)
             _take_here(job, store, machine, progress)
             machine.close()
+        store.end()
     return directory
 
 

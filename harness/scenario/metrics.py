@@ -57,6 +57,11 @@ class Metric:
     tolerance: float = 0.0
     scale: Scale = "ratio"
 
+    @property
+    def whole(self) -> bool:
+        """Whether it is taken over whole requests, which may have a time where that of their decodes is void."""
+        return self.name.startswith(("request_", "latency_"))
+
 
 PRICES = ("shape-calibrated-ex-ante", "calibrated", "datasheet", "shape-calibrated")
 """Every price of a pass: first those known before the first sample (ex-ante), then those from the run itself."""
@@ -151,7 +156,7 @@ _ALL = (
     _of_requests("goodput_ratio", "x", "higher", to_ntp=True, words="goodput against NTP's"),
     Metric("prefill_s", "s", "lower", gated="timed", what="time of the prefill, median over the samples of a process"),
     # resources of the machine
-    _claimed("joules_per_token", "J/token", "lower", words="energy per token"),
+    _claimed("joules_per_token", "J/token", "lower", averaged=False, words="energy per token"),
     _claimed("bandwidth_share", "of the read ceiling", "higher", basis="modelled", words="share of the read ceiling"),
     Metric("ceiling_share", "share", "higher", tracked=True),
     Metric(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -209,7 +210,7 @@ class Slot:
     @property
     def unit(self) -> Share:
         """Its share if a run is spread over a cluster."""
-        return Share(part=self.case.part.name, process=self.process, batch_size=self.case.batch_size)
+        return replace(self.share, batch_size=self.case.batch_size)
 
 
 @frozen

@@ -238,17 +238,20 @@ def _noise(points: Floats) -> float:
     return float(np.sqrt(np.mean(steps**2) / 2)) if exact else robust
 
 
-def _steps_and_drifts(one: Examined, stage: Plateau) -> list[tuple[float, int, Drift | None]]:
-    """In order: the p-value, the first index, and the line of a drift (None for a step)."""
-    steps = [(p, index, None) for index, p in stage.changes]
-    left: list[tuple[float, int, Drift | None]] = list(steps)
-    for found in reversed(drifts(one.judged, [index for _, index, _ in steps])):
-        p = max(p for p, _, _ in steps[found.first : found.last + 1])
+_Standing = tuple[float, int, Drift | None]
+"""The p-value, the first index, and the line of a drift (None for a step)."""
+
+
+def _steps_and_drifts(one: Examined, stage: Plateau) -> list[_Standing]:
+    """In order."""
+    left: list[_Standing] = [(p, index, None) for index, p in stage.changes]
+    for found in reversed(drifts(one.judged, [index for _, index, _ in left])):
+        p = max(p for p, _, _ in left[found.first : found.last + 1])
         left[found.first : found.last + 1] = [(p, found.index, found)]
     return left
 
 
-def _with_levels(one: Examined, left: Sequence[tuple[float, int, Drift | None]]) -> tuple[LevelChange, ...]:
+def _with_levels(one: Examined, left: Sequence[_Standing]) -> tuple[LevelChange, ...]:
     """Levels about a step are medians of the points between changes, unless an adjacent line gives them."""
     starts = [0, *(drift.end if drift else index for _, index, drift in left)]
     ends = [*(index for _, index, _ in left), len(one.points)]

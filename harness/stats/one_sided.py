@@ -12,11 +12,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
 from harness.frozen import frozen
-from harness.stats.quantity import t_reach
+from harness.stats.quantity import Floats, t_reach
 
 POWER = 0.9
 MOST_UNITS = 10_000
@@ -30,7 +29,6 @@ FEWEST_FOR_OUTLIERS = 8
 """Among fewer values outliers cannot be identified."""
 MAD_OF_NORMAL = float(special.ndtri(0.75))
 ITERATIONS = 50
-Array = NDArray[np.float64]
 
 
 @frozen
@@ -135,9 +133,9 @@ def freed_mean(values: Sequence[float], terms: tuple[tuple[float, ...], ...]) ->
     if n <= fitted:
         raise ValueError(f"{n} values for a mean and {len(terms)} effects")
     design, solve, leverage = _design(terms)
-    data: Array = np.asarray(values)
-    found: Array = solve @ data
-    residuals: Array = data - design @ found
+    data: Floats = np.asarray(values)
+    found: Floats = solve @ data
+    residuals: Floats = data - design @ found
     squares = float(residuals @ residuals)
     if math.sqrt(squares / (n - fitted)) <= NO_SPREAD * max(1.0, float(np.abs(data).max())):
         return SampleMean(mean=float(found[0]), standard_error=None, n=n, terms=len(terms))
@@ -149,17 +147,17 @@ def freed_mean(values: Sequence[float], terms: tuple[tuple[float, ...], ...]) ->
 
 
 @lru_cache(maxsize=1024)
-def _design(terms: tuple[tuple[float, ...], ...]) -> tuple[Array, Array, float]:
+def _design(terms: tuple[tuple[float, ...], ...]) -> tuple[Floats, Floats, float]:
     """The matrix of 1 and the terms (values, effects), its least-squares inverse, and the mean's share of the variance."""
-    design: Array = np.column_stack([np.ones(len(terms[0])), *terms])
+    design: Floats = np.column_stack([np.ones(len(terms[0])), *terms])
     inverse = np.linalg.inv(design.T @ design)
     return design, inverse @ design.T, float(inverse[0, 0])
 
 
-def _huber(data: Array, design: Array, solve: Array) -> tuple[Array, float] | None:
+def _huber(data: Floats, design: Floats, solve: Floats) -> tuple[Floats, float] | None:
     """(effects, variance of one value) by modified residuals from least squares on; None where half the residuals are 0."""
     n, fitted = design.shape
-    found: Array = solve @ data
+    found: Floats = solve @ data
     for _ in range(ITERATIONS):
         residuals = data - design @ found
         sizes = np.sort(np.abs(residuals))[fitted:]

@@ -7,16 +7,19 @@ that needs no variance.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 from scipy import optimize, special
 
-from harness.frozen import frozen
+from harness.frozen import frozen, positional
 
 CONFIDENCE = 0.95
 ROUNDING = 1e-9
+FEWEST_FOR_T = 20
+Floats = npt.NDArray[np.float64]
 FEWEST_PROCESSES = 3
 """With fewer, the difference between processes is unknown, and an interval is about these processes only."""
 
@@ -87,6 +90,27 @@ def t_reach(degrees: float, confidence: float) -> float:
     return float(special.stdtrit(degrees, 0.5 + confidence / 2))
 
 
+@positional
+class Variance:
+    """Of an estimate, with its degrees of freedom."""
+
+    value: float
+    degrees: float
+
+    def reach(self, confidence: float) -> float:
+        """Half of the two-sided t interval."""
+        return t_reach(self.degrees, confidence) * math.sqrt(self.value)
+
+
+def added_up(parts: Iterable[Variance]) -> Variance:
+    """That of a sum of independent parts, a difference being negative; of none it is 0.
+
+    Source: F. E. Satterthwaite, Biometrics Bull. 2 (1946) 110.
+    """
+    value, squares = sum(part.value for part in parts), sum(part.value**2 / part.degrees for part in parts)
+    return Variance(value, value**2 / squares if squares else 1.0)
+
+
 def wilson_interval(successes: float, n: int, confidence: float = CONFIDENCE) -> Quantity:
     """A share with its Wilson score interval. ``successes`` may be fractional (a mean over repeats of one prompt).
 
@@ -105,17 +129,21 @@ def wilson_interval(successes: float, n: int, confidence: float = CONFIDENCE) ->
 def paired_lower_bound(
     differences: Sequence[float], confidence: float = CONFIDENCE, clusters: Sequence[Hashable] | None = None
 ) -> Quantity:
-    """Mean of paired differences in [-1, 1], with a one-sided lower bound (``low``; ``high`` stays None).
+    """Mean of paired differences in [-1, 1], with the lower end of its interval (``low``; ``high`` stays None): it is above the
+    truth with probability (1 - ``confidence``) / 2, as is the end of any other two-sided interval here.
 
     ``clusters`` labels related pairs (repeats of a prompt, questions about one text); None: every pair by itself. The bound is
-    the least difference at which a net gain (gains less losses) as large as the one seen has probability 1 - ``confidence``.
+    the least difference at which a net gain (gains less losses) as large as the one seen has that probability.
     The sum of gains and losses is at its maximum likelihood given that difference, as in Tango's score test. The distribution
     of the net gain is exact. Related pairs count as fewer (``effective_pairs``), and so do their gains and losses. A mean over
     repeats counts by its size.
 
     The normal approximation has 6.8 % error at nominal 5 % (268 pairs, none differs, margin 1 point). The exact bound has at
-    most 5.0 %, by enumeration (tests). Without a differing pair it is the rule of three, with one loss alone Clopper-Pearson's
-    bound.
+    most the nominal one, by enumeration (tests). Without a differing pair it is Hanley's rule (3.7 ÷ pairs at 95 %), with one
+    loss alone Clopper-Pearson's bound.
+
+    Of means over repeats, whose differences are fractions, it knows too little: a small difference is a rare large one to it.
+    There the bound is that of t over clusters, if enough of them hold the variance (``_t_bound``).
 
     Source: T. Tango, Stat. Med. 17 (1998) 891.
     """
@@ -125,9 +153,11 @@ def paired_lower_bound(
     data = np.asarray(differences, dtype=float)
     gains, losses = math.fsum(data[data > 0]), -math.fsum(data[data < 0])
     mean = math.fsum(differences) / pairs
+    if (bound := _t_bound(data, clusters or range(pairs), confidence)) is not None:
+        return Quantity(value=mean, low=max(-1.0, bound), n=pairs, method="t over means of repeats")
     effective = pairs if clusters is None else effective_pairs(differences, clusters)
     share = effective / pairs
-    low = _score_bound(effective, gains * share, losses * share, 1 - confidence)
+    low = _score_bound(effective, gains * share, losses * share, (1 - confidence) / 2)
     method = "score bound" if effective == pairs else f"score bound; {pairs} related pairs count as {effective}"
     return Quantity(value=mean, low=min(low, mean), n=pairs, method=method)
 
@@ -141,13 +171,33 @@ def effective_pairs(differences: Sequence[float], clusters: Sequence[Hashable]) 
     Source: J. N. K. Rao and A. J. Scott, Biometrics 48 (1992) 577.
     """
     data = np.asarray(differences, dtype=float)
-    labels = {label: place for place, label in enumerate(dict.fromkeys(clusters))}
-    place = np.array([labels[label] for label in clusters])
-    sizes, sums = np.bincount(place), np.bincount(place, weights=data)
+    sizes, squares = _of_clusters(data, clusters)
     mean, whole = float(data.mean()), float((sizes**2).sum()) / len(data)
-    seen = float(((sums - sizes * mean) ** 2).sum()) + whole**2
+    seen = float(squares.sum()) + whole**2
     unrelated = float(np.abs(data).sum()) - len(data) * mean**2 + whole
     return max(1, math.floor(len(data) / max(1.0, seen / unrelated) + ROUNDING))
+
+
+def _of_clusters(data: Floats, clusters: Sequence[Hashable]) -> tuple[Floats, Floats]:
+    """Sizes, and the squared deviations of their sums."""
+    labels = {label: place for place, label in enumerate(dict.fromkeys(clusters))}
+    place = np.array([labels[label] for label in clusters])
+    sizes = np.bincount(place).astype(float)
+    return sizes, (np.bincount(place, weights=data) - sizes * data.mean()) ** 2
+
+
+def _t_bound(data: Floats, clusters: Sequence[Hashable], confidence: float) -> float | None:
+    """Lower end of the t interval of the mean over clusters; None without a fraction, or where few of them hold the variance.
+
+    With e the deviation of a cluster's sum, (Σe²)² / Σe⁴ is how many hold it: a third of all where e is normal. In 300 runs
+    each of 50 to 1,000 prompts in 2 to 8 repeats, with a loss of all prompts or of a few, at most 5 % were confirmed at the
+    margin and 2 % on average, by the score bound hardly any (its power at 300 prompts in 8 repeats: 64 % where this has 97 %).
+    """
+    squares = _of_clusters(data, clusters)[1]
+    total, count = float(squares.sum()), len(squares)
+    if (data == np.round(data)).all() or total**2 <= max(ROUNDING, FEWEST_FOR_T * float((squares**2).sum())):
+        return None
+    return float(data.mean()) - t_reach(count - 1, confidence) * math.sqrt(total * count / (count - 1)) / len(data)
 
 
 def _score_bound(pairs: int, gains: float, losses: float, error: float) -> float:
@@ -161,8 +211,10 @@ def _score_bound(pairs: int, gains: float, losses: float, error: float) -> float
         chances = [_chance_of_net(pairs, lost + difference, lost, at_least) for at_least in (below, below + 1)]
         return (1 - above_it) * chances[0] + above_it * chances[1] - error
 
-    if excess(-1.0) >= 0 or excess(mean) <= 0:
-        return -1.0 if excess(-1.0) >= 0 else mean
+    if excess(-1.0) >= 0:
+        return -1.0
+    if excess(mean) <= 0:
+        return mean
     return float(optimize.brentq(excess, -1.0, mean, xtol=1e-12))
 
 
@@ -194,11 +246,12 @@ def _chance_of_net(pairs: int, gained: float, lost: float, at_least: int) -> flo
 def pairs_needed(margin: float, confidence: float = CONFIDENCE, losses: int = 0) -> int:
     """Fewest pairs whose lower bound stays above ``-margin`` when only ``losses`` pairs differ.
 
-    Source: Clopper-Pearson: P(at most so many losses | margin) falls below 1 - ``confidence``.
+    Source: Clopper-Pearson: P(at most so many losses | margin) falls below (1 - ``confidence``) / 2.
     """
+    error = (1 - confidence) / 2
     if losses == 0:
-        return math.floor(math.log(1 - confidence) / math.log(1 - margin)) + 1
-    return math.floor(float(special.bdtrin(losses, 1 - confidence, margin))) + 1
+        return math.floor(math.log(error) / math.log(1 - margin)) + 1
+    return math.floor(float(special.bdtrin(losses, error, margin))) + 1
 
 
 def simultaneous_confidence(family: int) -> float:

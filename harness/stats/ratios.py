@@ -14,10 +14,9 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from harness.stats.bootstrap import Cells, Variance, filled, gather, influences, log_ratio, quantiles
-from harness.stats.quantity import CONFIDENCE, Quantity, absent, exact, t_reach
+from harness.stats.bootstrap import Cells, VarianceOfMean, gather, influences, log_ratio, quantiles
+from harness.stats.quantity import CONFIDENCE, Floats, Quantity, absent, t_reach
 
 FEWEST_PROMPTS_FOR_TOTALS = 5
 """With 3 prompts the bootstrap covered 89 % where 95 % is nominal (benchmarks/interval_coverage)."""
@@ -30,20 +29,12 @@ LARGEST_LOG = 690.0
 SAME_RATIO = "all prompts gave the same ratio: no spread, no interval"
 
 Pairs = Sequence[tuple[float, float]]
-Labels = Sequence[Hashable]
-
-
-def geometric_mean_alone(pairs: Pairs, clusters: Labels | None, processes: Labels | None) -> Quantity:
-    """The value of geometric_mean_ratio without its interval, which costs a bootstrap."""
-    wrong = _wrong(pairs)
-    if wrong:
-        return wrong
-    table, _ = _log_table(pairs, clusters, processes)
-    return exact(math.exp(float(table.mean())), n=len(table))
+Labels = Sequence[Hashable] | None
+"""One a pair; None: every prompt its own, all processes one."""
 
 
 def geometric_mean_ratio(
-    pairs: Pairs, clusters: Labels | None = None, processes: Labels | None = None, confidence: float = CONFIDENCE
+    pairs: Pairs, clusters: Labels = None, processes: Labels = None, confidence: float = CONFIDENCE
 ) -> Quantity:
     """Geometric mean of ``a / b`` over prompts, with a two-sided t interval on the log ratios.
 
@@ -59,7 +50,8 @@ def geometric_mean_ratio(
     wrong = _wrong(pairs)
     if wrong:
         return wrong
-    table, cells = _log_table(pairs, clusters, processes)
+    cells = _log_ratios(pairs, clusters, processes)
+    table = cells.means
     told = table.shape[1] if processes is not None else None
     shown = Quantity(value=math.exp(float(table.mean())), n=len(table), processes=told)
     if len(cells.stratum) < 2:
@@ -67,16 +59,12 @@ def geometric_mean_ratio(
     variance = cells.variance(table)
     if cells.too_empty or variance is None:
         return shown.without_interval(cells.too_empty or SAME_RATIO)
-    half = t_reach(variance.degrees, confidence) * math.sqrt(variance.value)
+    half = variance.reach(confidence)
     return _within(shown, (half, half), "t on log ratios", variance)
 
 
 def ratio_of_totals(
-    pairs: Pairs,
-    tokens: Pairs | None = None,
-    clusters: Labels | None = None,
-    processes: Labels | None = None,
-    confidence: float = CONFIDENCE,
+    pairs: Pairs, tokens: Pairs | None = None, clusters: Labels = None, processes: Labels = None, confidence: float = CONFIDENCE
 ) -> Quantity:
     """(Σa ÷ Σ tokens of a) ÷ (Σb ÷ Σ tokens of b), with a bootstrap-t interval over prompts.
 
@@ -97,7 +85,7 @@ def ratio_of_totals(
         return wrong
     columns = np.array([(a, n, b, m) for (a, b), (n, m) in zip(pairs, counted, strict=True)], dtype=float)
     a, of_a, b, of_b = map(math.fsum, columns.T)
-    cells = gather(columns, *_labels(len(pairs), clusters, processes))
+    cells = _gathered(columns, clusters, processes)
     told = cells.sums.shape[1] if processes is not None else None
     shown = Quantity(value=(a / b) / (of_a / of_b), n=len(cells.sums), processes=told)
     if (units := len(cells.stratum)) < FEWEST_PROMPTS_FOR_TOTALS:
@@ -108,16 +96,15 @@ def ratio_of_totals(
     return _within_bootstrap(shown, cells, confidence)
 
 
-def ratio_percentiles(pairs: Pairs, clusters: Labels | None = None) -> tuple[float, float, float] | None:
+def ratio_percentiles(pairs: Pairs, clusters: Labels = None) -> tuple[float, float, float] | None:
     """10th, 50th and 90th percentile over prompts of each prompt's geometric mean ratio; None where there is no ratio."""
     if _wrong(pairs):
         return None
-    cells = _log_ratios(pairs, clusters, None)
-    p10, p50, p90 = np.exp(np.quantile(cells.sums[:, 0, 0] / cells.counts[:, 0], [0.1, 0.5, 0.9])).tolist()
+    p10, p50, p90 = np.exp(np.quantile(_log_ratios(pairs, clusters, None).means[:, 0], [0.1, 0.5, 0.9])).tolist()
     return p10, p50, p90
 
 
-def _within(shown: Quantity, reach: tuple[float, float], method: str, variance: Variance) -> Quantity:
+def _within(shown: Quantity, reach: tuple[float, float], method: str, variance: VarianceOfMean) -> Quantity:
     """The ratio with the interval that reaches this far below and above on the log scale."""
     told = shown.these_processes_only or (f"prompts crossed with {shown.processes} processes" if shown.processes else None)
     return within(replace(shown, spread=variance.spread), reach, f"{method}, {told}" if told else method)
@@ -144,10 +131,9 @@ def _within_bootstrap(shown: Quantity, cells: Cells, confidence: float) -> Quant
     for stratum in range(int(cells.stratum.max()) + 1):
         rows = cells.stratum == stratum
         by_unit[rows, 0] /= math.exp(log_ratio(by_unit[rows].sum(axis=0)) - log_ratio(totals))
-    own = math.sqrt(variance.of_prompts)
     student = t_reach(len(by_unit) - 1, confidence)
-    half = t_reach(variance.degrees, confidence) * math.sqrt(variance.value)
-    below, above = quantiles(by_unit, confidence) if own > 1e-12 else (student, student)
+    half = variance.reach(confidence)
+    below, above = quantiles(by_unit, confidence) if math.sqrt(variance.of_prompts) > 1e-12 else (student, student)
     reach = below / student * half, above / student * half
     if not all(map(math.isfinite, reach)):
         return shown.without_interval("nearly all prompts gave the same ratio: the few others are too few for an interval")
@@ -180,19 +166,14 @@ def _wrong(pairs: Pairs) -> Quantity | None:
     return None
 
 
-def _log_ratios(pairs: Pairs, clusters: Labels | None, processes: Labels | None) -> Cells:
+def _log_ratios(pairs: Pairs, clusters: Labels, processes: Labels) -> Cells:
     logs = np.array([[math.log(a) - math.log(b)] for a, b in pairs])
-    return gather(logs, *_labels(len(pairs), clusters, processes))
+    return _gathered(logs, clusters, processes)
 
 
-def _log_table(pairs: Pairs, clusters: Labels | None, processes: Labels | None) -> tuple[NDArray[np.float64], Cells]:
-    """Mean log ratios (prompts, processes), empty ones filled, and the cells behind them."""
-    cells = _log_ratios(pairs, clusters, processes)
-    return filled(cells.sums[:, :, 0] / np.maximum(cells.counts, 1), cells.counts == 0), cells
-
-
-def _labels(n: int, clusters: Labels | None, processes: Labels | None) -> tuple[Labels, Labels]:
-    return clusters if clusters is not None else range(n), processes if processes is not None else [0] * n
+def _gathered(columns: Floats, clusters: Labels, processes: Labels) -> Cells:
+    n = len(columns)
+    return gather(columns, clusters if clusters is not None else range(n), processes if processes is not None else [0] * n)
 
 
 def ratio_of_independent(over: Sequence[float], under: Sequence[float]) -> tuple[float, float, float]:

@@ -15,12 +15,21 @@ import numpy as np
 from scipy import special
 
 from harness.frozen import frozen
-from harness.stats.bootstrap import filled, gather
-from harness.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, Quantity, Spread, absent, effective_pairs, lost_share, t_reach
+from harness.stats.bootstrap import SPREAD_CONFIDENCE, filled, gather, hidden
+from harness.stats.quantity import (
+    CONFIDENCE,
+    FEWEST_PROCESSES,
+    Quantity,
+    Spread,
+    Variance,
+    absent,
+    added_up,
+    effective_pairs,
+    lost_share,
+    t_reach,
+)
 
 POWER = 0.9
-SPREAD_CONFIDENCE = 0.8
-"""Confidence with which a plan's standard deviation is not below the true one."""
 MOST_PROMPTS = 1_000_000
 MOST_PROCESSES = 50
 WORTH_MORE_PROCESSES = 2.0
@@ -49,11 +58,9 @@ def prompts_for_width(ratio: Quantity, width: float) -> int | None:
     spread = ratio.spread
     if spread is None:
         return None
-    wanted = math.log1p(width)
 
     def enough(prompts: int) -> bool:
-        error, degrees = _error(spread, prompts, ratio.processes)
-        return t_reach(degrees, CONFIDENCE) * error <= wanted
+        return _variance(spread, prompts, ratio.processes).reach(CONFIDENCE) <= math.log1p(width)
 
     return _fewest(enough)
 
@@ -82,8 +89,9 @@ def prompts_to_decide(ratio: Quantity, bound: float, power: float = POWER) -> Sa
 
     def reached(prompts: int, processes: int | None) -> float:
         """Chance that the interval leaves out the bound."""
-        error, degrees = _error(spread, prompts, processes)
-        return 1 - float(special.nctdtr(degrees, distance / error, t_reach(degrees, CONFIDENCE)))
+        planned = _variance(spread, prompts, processes)
+        critical = t_reach(planned.degrees, CONFIDENCE)
+        return 1 - float(special.nctdtr(planned.degrees, distance / math.sqrt(planned.value), critical))
 
     def fewest(processes: int | None) -> int | None:
         return _fewest(lambda prompts: reached(prompts, processes) >= power)
@@ -105,7 +113,8 @@ def pairs_to_decide(difference: float, differing: float, limit: float) -> int:
     distance = difference - limit
     lost = lost_share(1.0, (differing + difference) / 2, (differing - difference) / 2, limit)
     under_limit, under_truth = 2 * lost + limit - limit**2, differing - difference**2
-    reach = float(special.ndtri(CONFIDENCE)) * math.sqrt(under_limit) + float(special.ndtri(POWER)) * math.sqrt(under_truth)
+    sure, likely = map(float, special.ndtri([(1 + CONFIDENCE) / 2, POWER]))
+    reach = sure * math.sqrt(under_limit) + likely * math.sqrt(under_truth)
     return math.ceil(((reach + math.sqrt(reach**2 + 2 * distance)) / (2 * distance)) ** 2)
 
 
@@ -120,15 +129,9 @@ def cautious(spread: Spread, prompts: int, processes: int | None = None) -> Spre
 
     Plans for 90 % power from 8 prompts were simulated. With the observed spread they decided 80 to 84 % of claims, with this
     one 88 % or more.
-
-    Source: R. H. Browne, Stat. Med. 14 (1995) 1933.
     """
-    process = spread.process and spread.process * _hidden(processes or 2)
-    return replace(spread, prompt=spread.prompt * _hidden(prompts / spread.of_unit), process=process)
-
-
-def _hidden(units: float) -> float:
-    return math.sqrt((units - 1) / float(special.chdtri(units - 1, SPREAD_CONFIDENCE)))
+    process = spread.process and spread.process * hidden(processes or 2)
+    return replace(spread, prompt=spread.prompt * hidden(prompts / spread.of_unit), process=process)
 
 
 def _with_more_processes(fewest: Callable[[int | None], int | None], processes: int, own: int | None) -> SampleSize:
@@ -149,15 +152,12 @@ def _too_many(what: str) -> str:
     return f"with {what}, {MOST_PROMPTS:,} prompts are not enough"
 
 
-def _error(spread: Spread, prompts: int, processes: int | None) -> tuple[float, float]:
-    """Standard error of the log ratio and its degrees of freedom (Satterthwaite) in a design with this spread."""
-    of_prompts, of_processes = spread.prompt**2 / prompts, 0.0
-    squares = of_prompts**2 / (max(2.0, prompts / spread.of_unit) - 1)
+def _variance(spread: Spread, prompts: int, processes: int | None) -> Variance:
+    """Of the log ratio in a design with this spread."""
+    parts = [Variance(spread.prompt**2 / prompts, max(2.0, prompts / spread.of_unit) - 1)]
     if spread.process and processes is not None:
-        of_processes = spread.process**2 / processes
-        squares += of_processes**2 / (processes - 1)
-    error = math.sqrt(of_prompts + of_processes)
-    return error, error**4 / squares
+        parts.append(Variance(spread.process**2 / processes, processes - 1))
+    return added_up(parts)
 
 
 def _fewest(enough: Callable[[int], bool]) -> int | None:
@@ -191,8 +191,9 @@ def percentile(
         values = np.quantile(values, (np.arange(count) + 0.5) / count, method="inverted_cdf").tolist()
     ends = quantile_test(values, p=share).confidence_interval(confidence_level=confidence)
     if math.isnan(ends.low) or math.isnan(ends.high):
-        why = f"{len(values)} values are too few for an interval of the {percent:g}th percentile"
-        return Quantity(value=value, n=n, reason=why)
+        return Quantity(
+            value=value, n=n, reason=f"{len(values)} values are too few for an interval of the {percent:g}th percentile"
+        )
     return Quantity(value=value, low=float(ends.low), high=float(ends.high), n=n, method="order statistics")
 
 
@@ -221,8 +222,7 @@ def percentile_over_processes(
         table = np.exp(filled(np.log(np.where(empty, 1.0, table)), empty))
     found, told = percentile(table.mean(axis=1).tolist(), percent, confidence, cells.unit.tolist()), table.shape[1]
     if found.value is None or not found.low or found.high is None or cells.too_empty:
-        why = found.reason or cells.too_empty or "a value of 0 has no ratio"
-        return replace(found, low=None, high=None, method=None, processes=told, reason=why)
+        return replace(found, processes=told).without_interval(cells.too_empty or "a value of 0 has no ratio")
     between, beside = 0.0, "these processes only"
     if told >= FEWEST_PROCESSES:
         own = np.log(np.quantile(table, percent / 100, axis=0, method="inverted_cdf"))
@@ -232,7 +232,7 @@ def percentile_over_processes(
         found.value * math.exp(side * math.hypot(math.log(end / found.value), between))
         for side, end in ((-1, found.low), (1, found.high))
     )
-    return Quantity(value=found.value, low=low, high=high, n=found.n, method=f"order statistics {beside}", processes=told)
+    return replace(found, low=low, high=high, method=f"order statistics {beside}", processes=told)
 
 
 def values_for_percentile(percent: float) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -144,10 +144,10 @@ def correlation_about_line(points: Floats) -> tuple[float, float]:
 def _runs(rises: Sequence[bool]) -> Iterator[tuple[int, int]]:
     """First and last step of each run in one direction."""
     start = 0
-    for i in range(1, len(rises) + 1):
-        if i == len(rises) or rises[i] != rises[start]:
-            yield start, i - 1
-            start = i
+    for _, run in groupby(rises):
+        end = start + len(list(run))
+        yield start, end - 1
+        start = end
 
 
 def _about_steps(points: Floats, cuts: Sequence[int]) -> Floats:
@@ -188,15 +188,15 @@ def _line(points: Floats) -> _Line | None:
 
 def _best(points: Floats, shapes: Floats, phi: float) -> tuple[int, float, float]:
     """Which of ``shapes`` [m, n] fits ``points`` [n] best, its level before and its size, by generalised least squares."""
-    level, target, slopes = (_innovations(x, phi) for x in (np.ones((1, len(points))), points[None], shapes))
-    level = level[0] / np.linalg.norm(level[0])
+    (flat,), (target,), slopes = (_innovations(x, phi) for x in (np.ones((1, len(points))), points[None], shapes))
+    level = flat / np.linalg.norm(flat)
     slopes_left = slopes - np.outer(slopes @ level, level)
-    target_left = target[0] - (target[0] @ level) * level
+    target_left = target - (target @ level) * level
     along, power = slopes_left @ target_left, np.sum(slopes_left**2, axis=1)
     best = int(np.argmax(along**2 / power))
     size = float(along[best] / power[best])
     alone = _innovations((points - size * shapes[best])[None], phi)[0] @ level
-    return best, float(alone / (_innovations(np.ones((1, len(points))), phi)[0] @ level)), size
+    return best, float(alone / (flat @ level)), size
 
 
 def _innovations(rows: Floats, phi: float) -> Floats:

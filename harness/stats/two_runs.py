@@ -6,20 +6,23 @@ The unit is the fresh process, because repeats inside one process share its cond
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
 from scipy import special
 
 from harness.frozen import frozen
-from harness.stats.bootstrap import NO_SPREAD, Cells, Floats, Ints, gather, within_strata
-from harness.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, Quantity, absent, t_reach
+from harness.stats.bootstrap import NO_SPREAD, Cells, gather, variance_of_mean, within_strata
+from harness.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, Floats, Quantity, Variance, absent, added_up
 from harness.stats.ratios import within
 
 SAME_RATIO = "all processes and prompts gave the same ratio: no spread, no interval"
 SAME = "all processes gave the same figure: no spread, no interval"
+File = Mapping[int, float]
+"""Of each request, by its place: what it adds to the log figure of its file, which is the mean over them."""
 
 
 @frozen
@@ -38,21 +41,6 @@ class RatioOfRuns(NamedTuple):
 
     ratio: Quantity
     p: float | None = None
-
-
-class _Error(NamedTuple):
-    """Variance of a mean difference with its degrees of freedom."""
-
-    value: float
-    degrees: float
-
-    def reach(self, confidence: float) -> float:
-        """Half of the interval."""
-        return t_reach(self.degrees, confidence) * math.sqrt(self.value)
-
-    def p(self, mean: float) -> float:
-        """Two-sided, of a ``mean`` that is 0 in truth."""
-        return 2 * float(special.stdtr(self.degrees, -abs(mean) / math.sqrt(self.value)))
 
 
 def ratio_of_runs(base: Observations, new: Observations, confidence: float = CONFIDENCE) -> RatioOfRuns:
@@ -77,39 +65,42 @@ def ratio_of_runs(base: Observations, new: Observations, confidence: float = CON
     if set(base.prompts) != set(new.prompts):
         raise ValueError("two runs are compared over the same prompts")
     cells = _cells(base), _cells(new)
-    tables = [one.units(one.sums[:, :, 0] / one.counts) for one in cells]
+    tables = [one.units(one.means) for one in cells]
     by_prompt = tables[1].mean(axis=1) - tables[0].mean(axis=1)
-    mean, prompts = float(by_prompt.mean()), len(cells[0].unit)
+    mean = float(by_prompt.mean())
     sides = [table.shape[1] for table in tables]
     fewest = min(sides)
-    shown = Quantity(value=math.exp(mean), n=prompts, processes=fewest)
+    shown = Quantity(value=math.exp(mean), n=len(cells[0].unit), processes=fewest)
     if len(by_prompt) < 2:
         return RatioOfRuns(shown.without_interval(f"one {cells[0].sampled} only: no interval"))
-    of_prompts = _over_prompts(by_prompt, cells[0].stratum)
-    errors = _errors(*tables, of_prompts) if fewest >= FEWEST_PROCESSES else [of_prompts]
+    of_prompts = within_strata(by_prompt - mean, cells[0].stratum)
+    errors = _errors(tables, of_prompts) if fewest >= FEWEST_PROCESSES else [of_prompts]
     told = shown.these_processes_only or f"{sides[0]} processes of BASE beside {sides[1]} of NEW"
     ratio = _within(shown, errors, confidence, SAME_RATIO, f"t on log ratios, {told}")
     decided = fewest >= FEWEST_PROCESSES and ratio.low is not None
-    return RatioOfRuns(ratio, max(error.p(mean) for error in errors) if decided else None)
+    p_values = [2 * float(special.stdtr(one.degrees, -abs(mean) / math.sqrt(one.value))) for one in errors] if decided else []
+    return RatioOfRuns(ratio, max(p_values, default=None))
 
 
-def ratio_of_processes(
-    over: Sequence[float], under: Sequence[float], requests: int, confidence: float = CONFIDENCE
-) -> Quantity:
-    """Geometric mean of ``over`` ÷ that of ``under``, one positive figure a process; nothing pairs a process with another.
+def ratio_of_files(over: Sequence[File], under: Sequence[File], confidence: float = CONFIDENCE) -> Quantity:
+    """Geometric mean of ``over`` ÷ that of ``under``, each file one process; nothing pairs a process with another.
 
-    From three processes a side on it has an interval, the wider of Welch's and of equal variances (as ``ratio_of_runs``).
-
-    Args:
-        requests: how many requests the side with the fewest has, for the record.
+    From three processes a side on it has an interval. Files that hold the same prompts repeat one draw of them, so a side's
+    error is that of places crossed with files (``variance_of_mean``): where the files hold other prompts at a place, only their
+    spread is left of it. Both errors add up, as in Welch's test. With the spread of the files alone, claims over 5 files of the
+    same 50 prompts were falsely confirmed in 20 % of runs, with this in 3 %.
     """
-    sides = [np.log(np.asarray(side, dtype=float)) for side in (over, under)]
-    mean, fewest = float(sides[0].mean() - sides[1].mean()), min(map(len, sides))
-    shown = Quantity(value=math.exp(mean), n=requests, processes=fewest)
+    figures = [[fmean(file.values()) for file in side] for side in (over, under)]
+    mean, fewest = fmean(figures[0]) - fmean(figures[1]), min(map(len, figures))
+    shown = Quantity(value=math.exp(mean), n=min(sum(map(len, side)) for side in (over, under)), processes=fewest)
     if fewest < FEWEST_PROCESSES:
         return shown.without_interval(f"{fewest} processes on a side, without pairs: an interval takes {FEWEST_PROCESSES}")
-    errors = _process_errors(*(side[None, :] for side in sides))
-    return _within(shown, errors, confidence, SAME, f"t on log means of {len(over)} processes beside {len(under)}, unpaired")
+    tables = [np.array([[file[at] for file in side] for at in set.intersection(*map(set, side))]) for side in (over, under)]
+    if min(map(len, tables)) < 2:
+        return shown.without_interval("fewer than two requests at the same places in all files of a side: no interval")
+    known = [found for found in map(variance_of_mean, tables) if found is not None]
+    told = f"t on log means of {len(over)} processes beside {len(under)}, unpaired"
+    return _within(shown, [added_up(known)], confidence, SAME, told)
 
 
 def over_processes(values: Sequence[float], n: int, confidence: float = CONFIDENCE) -> Quantity:
@@ -131,7 +122,7 @@ def over_processes(values: Sequence[float], n: int, confidence: float = CONFIDEN
     shown = Quantity(value=math.exp(mean) if logarithmic else mean, n=n, processes=count)
     if count < FEWEST_PROCESSES:
         return shown.without_interval(f"an interval over processes takes {FEWEST_PROCESSES} of them")
-    error = _Error(float(data.var(ddof=1)) / count, count - 1)
+    error = Variance(float(data.var(ddof=1)) / count, count - 1)
     if logarithmic:
         return _within(shown, [error], confidence, SAME, f"t on logarithms {method}")
     half = error.reach(confidence)
@@ -140,7 +131,7 @@ def over_processes(values: Sequence[float], n: int, confidence: float = CONFIDEN
     return replace(shown, low=max(0.0, mean - half), high=mean + half, method=f"t {method}")
 
 
-def _within(ratio: Quantity, errors: Sequence[_Error], confidence: float, same: str, method: str) -> Quantity:
+def _within(ratio: Quantity, errors: Sequence[Variance], confidence: float, same: str, method: str) -> Quantity:
     """The ratio with the wider interval of these errors of its logarithm; ``same``: why there is none without spread."""
     mean = math.log(ratio.value or 1.0)
     if min(error.value for error in errors) <= NO_SPREAD**2 * max(1.0, mean**2):
@@ -166,35 +157,18 @@ def _cells(one: Observations) -> Cells:
     return cells
 
 
-def _over_prompts(by_prompt: Floats, stratum: Ints | None = None) -> _Error:
-    """Over independent units, within strata."""
-    return _Error(*within_strata(by_prompt - by_prompt.mean(), stratum))
-
-
-def _process_errors(base: Floats, new: Floats) -> list[_Error]:
-    """Errors of the difference of two means over processes (columns), by Welch and by equal variances."""
-    counts = (base.shape[1], new.shape[1])
-    squares = [float(((table.mean(axis=0) - table.mean()) ** 2).sum()) for table in (base, new)]
-    parts = [one / (count - 1) / count for one, count in zip(squares, counts, strict=True)]
-    welch = sum(parts)
-    degrees = welch**2 / sum(part**2 / (count - 1) for part, count in zip(parts, counts, strict=True)) if welch else 1.0
-    pooled = sum(squares) / (sum(counts) - 2) * (1 / counts[0] + 1 / counts[1])
-    return [_Error(welch, degrees), _Error(pooled, sum(counts) - 2)]
-
-
-def _errors(base: Floats, new: Floats, of_prompts: _Error) -> list[_Error]:
-    """Errors by Welch and by equal variances; the prompts' variance beyond noise is added to each."""
-    prompts, counts = len(base), (base.shape[1], new.shape[1])
-    noise_degrees = (prompts - 1) * (sum(counts) - 2)
-    left = [table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean() for table in (base, new)]
-    noise = sum(float((one**2).sum()) for one in left) / noise_degrees * (1 / counts[0] + 1 / counts[1]) / prompts
-    found = []
-    for of_processes in _process_errors(base, new):
-        added = of_prompts.value - noise
-        if added <= 0:
-            found.append(of_processes)
-            continue
-        value = of_processes.value + added
-        terms = sum(one.value**2 / one.degrees for one in (of_processes, of_prompts)) + noise**2 / noise_degrees
-        found.append(_Error(value, value**2 / terms))
-    return found
+def _errors(tables: Sequence[Floats], of_prompts: Variance) -> list[Variance]:
+    """Of the difference of two means over processes (columns), by Welch and by equal variances; the prompts' variance beyond
+    noise is added to each.
+    """
+    prompts, counts = len(tables[0]), [table.shape[1] for table in tables]
+    squares = [float(((table.mean(axis=0) - table.mean()) ** 2).sum()) for table in tables]
+    free, both = sum(counts) - 2, sum(1 / count for count in counts)
+    welch = added_up([Variance(one / (count - 1) / count, count - 1) for one, count in zip(squares, counts, strict=True)])
+    found = [welch, Variance(sum(squares) / free * both, free)]
+    left = [table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean() for table in tables]
+    degrees = (prompts - 1) * free
+    noise = sum(float((one**2).sum()) for one in left) / degrees * both / prompts
+    if of_prompts.value <= noise:
+        return found
+    return [added_up([of_prompts, Variance(-noise, degrees), one]) for one in found]

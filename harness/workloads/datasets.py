@@ -102,7 +102,7 @@ def _prompt(choice: DatasetChoice, index: int, row: Mapping[str, object], cluste
             raise ScenarioError(f"{where}: answer_pattern {choice.answer_pattern!r} matches nothing in {answer!r}; mend it")
         answer = found
     prompt = _filled_in(choice.prompt, row, f"{where}: prompt")
-    label = None if cluster is None else cluster_of(row, cluster, where)
+    label = cluster_of(row, cluster, where)
     try:
         return Prompt(prompt=prompt, answer=answer, check=choice.check, pattern=choice.output_pattern, cluster=label)
     except ValidationError as error:

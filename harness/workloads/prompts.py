@@ -126,12 +126,14 @@ def last_match(pattern: str, text: str) -> str | None:
     return (matches[-1].group(matches[-1].re.groups) or "") if matches else None
 
 
-def cluster_of(row: Mapping[str, object], field: str, where: str) -> str:
-    """The cluster of ``row`` (a line of a file, a row of a dataset; ``where`` in messages).
+def cluster_of(row: Mapping[str, object], field: str | None, where: str) -> str | None:
+    """The cluster of ``row`` (a line of a file, a row of a dataset; ``where`` in messages); None where no field names one.
 
     Raises:
         ScenarioError: it has no such field, or one that is neither text nor a whole number.
     """
+    if field is None:
+        return None
     if isinstance(row.get(field), str | int):
         return str(row[field])
     what = f"has no field {field!r}"
@@ -162,7 +164,7 @@ def _read_row(where: str, row: Any, cluster: str | None) -> Prompt:
             return Prompt.model_validate(row)
         if "cluster" in row and cluster != "cluster":
             raise ScenarioError(f'{where}: "cluster" is read only where the workload says cluster: cluster; rename it')
-        label = None if cluster is None else cluster_of(row, cluster, where)
+        label = cluster_of(row, cluster, where)
         turns = None if "prompt" in row else row.get("messages", row.get("conversations"))
         kept = row if turns is None else _conversation(turns, where) | row
         own = {key: value for key, value in kept.items() if key in Prompt.model_fields or (turns is None and key != cluster)}

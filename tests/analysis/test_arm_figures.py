@@ -11,7 +11,7 @@ from harness.analysis.answer import compare
 from harness.analysis.figures.arm_metrics import predictions
 from harness.analysis.results import ArmResult
 from harness.analysis.tally.pass_values import DURING_RUN
-from harness.record.schema import Run
+from harness.record.schema import Run, Sample
 from harness.stats.quantity import exact
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.environments import with_cases
@@ -59,10 +59,49 @@ def metered(run: Run, joules: float, device: str = "cpu", stretch: float = 50.0)
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_energy_per_new_token(device: str) -> None:
-    """130 J over a decode of 65 new tokens, prefill's own included, are 2 J each; a window below 5 s says nothing."""
-    assert sbd(metered(synthetic.build(), 130.0, device)).figures["joules_per_token"].value == pytest.approx(2)
-    short = sbd(metered(synthetic.build(), 130.0, device, stretch=1.0)).figures["joules_per_token"]
-    assert short.value is None and "no energy" in short.reason
+    """130 J over a decode of 65 new tokens, prefill's own included, are 2 J each, long or short."""
+    for stretch in (1.0, 50.0):
+        found = sbd(metered(synthetic.build(), 130.0, device, stretch)).figures["joules_per_token"]
+        assert found.value == pytest.approx(2)
+    none = sbd(synthetic.build()).figures["joules_per_token"]
+    assert none.value is None and "no energy" in str(none.reason)
+
+
+def uneven(run: Run, device: str, short: int = 2) -> Run:
+    """Decodes of so many prompts take 2 s and 200 J, of the others 20 s and 650 J."""
+    name = "cpu_energy_j" if device == "cpu" else "energy_j"
+
+    def read(one: Sample) -> dict[str, Any]:
+        joules, window_s = (200.0 + one.group, 2.0) if one.group < short else (650.0 + one.group, 20.0)
+        return {"meters": {name: joules}, "decode_s": window_s - (one.prefill_s or 0.0)}
+
+    return with_cases(synthetic.altered(run, read), lambda case: {"device": device})
+
+
+def test_energy_is_of_all_decodes_and_the_counter_s_steps_widen_it() -> None:
+    """By hand: 2 x 200.5 J and 6 x 654.5 J for 8 x 65 tokens; with 5 s and more alone it was 10.07. A GPU's steps of 0.1 s are
+    5 % of a window of 2 s and 0.5 % of 20 s, a CPU's are a hundredth of that.
+    """
+    joules = 2 * 200.5 + 6 * 654.5
+    steps = (0.05 * 2 * 200.5 + 0.005 * 6 * 654.5) / joules
+    gpu, cpu = (sbd(uneven(synthetic.build(), device)).figures["joules_per_token"] for device in ("cuda", "cpu"))
+    assert gpu.value == cpu.value == pytest.approx(joules / 520)
+    assert (gpu.low / (1 - steps), gpu.high / (1 + steps)) == pytest.approx(
+        (cpu.low / (1 - steps / 100), cpu.high / (1 + steps / 100))
+    )
+    assert gpu.low < 0.997 * cpu.low and "counter's steps" in str(gpu.method)
+
+
+def test_a_counter_that_stood_still_gives_no_figure_and_one_that_hardly_moved_a_wide_interval() -> None:
+    """Without a reading in one decode there is no figure: the others are not all. Windows of 0.12 s leave five sixths open."""
+    run = uneven(synthetic.build(), "cuda")
+    stood = synthetic.altered(run, lambda one: {"meters": {"energy_j": 0.0 if one.group == 0 else 650.0}})
+    found = sbd(stood).figures["joules_per_token"]
+    assert found.value is None and "did not move in 1 of 8 decodes" in str(found.reason)
+    coarse = synthetic.altered(run, lambda one: {"prefill_s": 0.01, "decode_s": 0.11})
+    short = sbd(coarse).figures["joules_per_token"]
+    assert short.value == pytest.approx((2 * 200.5 + 6 * 654.5) / 520)
+    assert short.low < short.value / 6 and short.high > short.value * 11 / 6
 
 
 def test_share_of_the_read_ceiling() -> None:

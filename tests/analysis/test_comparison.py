@@ -219,7 +219,7 @@ def test_highlight_says_on_what_ground() -> None:
     many = synthetic.Part(prompts=1000, batch_size=50, timed=False, arms=equal)
     assert compare(synthetic.build(many)).highlights[0].basis == "shown"
     few = compare(synthetic.build()).highlights[0]
-    assert (few.basis, few.label, few.pairs, few.pairs_needed) == ("observed", "SBD k=16 γ=0.1", 8, 368), "0.99^368 < 5 % / 2"
+    assert (few.basis, few.label, few.pairs, few.pairs_needed) == ("observed", "SBD k=16 γ=0.1", 8, 437), "0.99^437 < 2.5 % / 2"
     assert few.picked_from == 2 and compare(synthetic.build(many)).highlights[0].picked_from == 1
     bad = compare(synthetic.build(arms=(synthetic.NTP, synthetic.ARMS[2]))).highlights[0]
     assert (bad.basis, bad.label) == ("none", "SBD k=16 γ=0.6")

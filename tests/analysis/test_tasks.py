@@ -80,7 +80,7 @@ def test_tasks_may_be_a_sample() -> None:
     found, means = synthetic.arm_of(comparison, LABEL).wall_speedup, [np.mean(one) for one in logs(run).values()]
     low, high = scipy_stats.t.interval(0.95, 2, np.mean(means), scipy_stats.sem(means))
     assert (found.low, found.high, found.n) == (pytest.approx(math.exp(low)), pytest.approx(math.exp(high)), 18)
-    bound = f"{math.exp(np.mean(means)) / 1.02:.3f}"
+    bound = f"{math.exp(np.mean(means)) / 1.35:.3f}"
     answer = one(run, f"wall_speedup >= {bound} at arm='{LABEL}'")
     assert "over tasks such as these 3" in answer.reason and "prompts of other tasks or clusters (" in answer.remedy
     of_task, plain = (
@@ -101,7 +101,7 @@ def test_sampled_tasks_are_clusters_of_accuracy() -> None:
         run = synthetic.build(tasks=TASKS, prompts=30, timed=False, arms=arms)
         run.header.scenario["parts"][0]["workload"] = work
         bounds.append(synthetic.arm_of(compare(run), arms[1].label).accuracy_difference)
-    assert bounds[0].low == pytest.approx(0.05 ** (1 / 90) - 1) and bounds[1].low == pytest.approx(0.05 ** (1 / 3) - 1)
+    assert bounds[0].low == pytest.approx(0.025 ** (1 / 90) - 1) and bounds[1].low == pytest.approx(0.025 ** (1 / 3) - 1)
 
 
 def test_related_prompts_are_units_of_speed() -> None:
@@ -114,7 +114,7 @@ def test_related_prompts_are_units_of_speed() -> None:
     assert (found.wall_speedup.low, found.wall_speedup.high) == pytest.approx((math.exp(low), math.exp(high)))
     assert found.wall_speedup_totals.reason.startswith("4 clusters only")
     assert synthetic.arm_of(compare(run), LABEL).wall_speedup_totals.low is not None
-    answer = one(related, f"wall_speedup >= {found.wall_speedup.value / 1.001:.4f} at arm='{LABEL}'")
+    answer = one(related, f"wall_speedup >= {found.wall_speedup.value / 1.015:.4f} at arm='{LABEL}'")
     assert "12 prompts related by document" in answer.reason and "prompts of other tasks or clusters (" in answer.remedy
 
 

@@ -253,14 +253,15 @@ def test_wall_over_nfe_is_the_cost_of_a_pass() -> None:
 
 
 def test_accuracy_within_a_margin() -> None:
-    """1,000 equal answers show a loss below 1 point, 8 do not (473 can, one lost), and 3 of 8 lost are more than 1 point."""
+    """1,000 equal answers show a loss below 1 point, 60 do not (555 can, one lost), and 3 of 8 lost are more than 1 point."""
     arms = tuple(replace(arm, wrong=frozenset(range(50))) for arm in synthetic.ARMS[:2])
     equal = synthetic.build(prompts=1000, batch_size=50, timed=False, arms=arms)
     shown = one(equal, "same accuracy")
     assert shown.word == "confirmed" and shown.value.value == 0 and shown.sizes == {"prompts": 1000}
-    assert shown.value.high == pytest.approx(100 * (1 - 0.05 ** (1 / 1000)))
-    few = one(synthetic.build(), f"same accuracy at arm='{SLOW}'")
-    assert few.word == "inconclusive" and "465 more prompts (473 in all)" in few.remedy
+    assert shown.value.high == pytest.approx(100 * (1 - 0.025 ** (1 / 1000)))
+    wrong = tuple(replace(arm, wrong=frozenset(range(20))) for arm in synthetic.ARMS[:2])
+    few = one(synthetic.build(prompts=60, arms=wrong), f"same accuracy at arm='{SLOW}'")
+    assert few.word == "inconclusive" and "495 more prompts (555 in all)" in few.remedy
     assert "if it stays at 0 points lost, at most one answer lost; " in few.remedy
     lost = synthetic.Arm(label="SBD", gamma=0.6, wrong=frozenset(range(0, 200, 4)) | {3})
     assert one(synthetic.build(prompts=200, arms=(synthetic.NTP, lost)), "same accuracy").word == "refuted"
@@ -298,8 +299,8 @@ def test_grades_that_cannot_tell_are_void(ntp: frozenset[int], arm: frozenset[in
 
 
 def test_the_floor_is_that_of_the_claimed_loss() -> None:
-    """5 right of 60: if all were lost, that would show a loss of more than 2 points, and not of 5."""
-    run = graded(NEVER - {1, 2, 3, 4, 5}, NEVER - {1, 2, 3, 4, 5})
+    """6 right of 60: if all were lost, that would show a loss of more than 1 point, and not of 5."""
+    run = graded(NEVER - set(range(6)), NEVER - set(range(6)))
     assert one(run, f"accuracy_loss_points <= 1 at arm='{SLOW}'").word == "inconclusive"
     found = one(run, f"accuracy_loss_points <= 5 at arm='{SLOW}'")
     assert found.word == "void" and "cannot tell a loss of 5 in 100" in found.reason
@@ -311,10 +312,10 @@ def test_a_loss_that_is_seen_is_not_void() -> None:
 
 
 def test_another_arm_shows_that_the_check_can_fail() -> None:
-    """NTP and one arm right in all of 60: void alone, and judged beside an arm that the same check grades wrong."""
+    """NTP and one arm right in all of 80: void alone, and judged beside an arm that the same check grades wrong."""
     kept, lossy = replace(synthetic.ARMS[1], wrong=ALWAYS), replace(synthetic.ARMS[2], wrong=frozenset(range(9)))
     arms = (replace(synthetic.NTP, wrong=ALWAYS), kept, lossy)
-    run = synthetic.build(prompts=60, timed=False, arms=arms)
+    run = synthetic.build(prompts=80, timed=False, arms=arms)
     assert one(run, f"accuracy_loss_points <= 5 at arm='{SLOW}'").word == "confirmed"
     assert compare(run).highlights[0].label == kept.label
 
@@ -465,12 +466,12 @@ def test_a_picked_arm_is_judged_at_the_simultaneous_level() -> None:
 
 
 def test_accuracy_of_a_picked_arm_is_bounded_at_the_simultaneous_level() -> None:
-    """320 equal answers: 0.99^320 = 4.0 % shows a named arm, and not one of two, which takes 2.5 %; nor is the pick 'shown'."""
+    """400 equal answers: 0.99^400 = 1.8 % shows a named arm, not one of two, which takes 1.25 %; nor is the pick 'shown'."""
     equal = tuple(replace(arm, wrong=frozenset(range(30))) for arm in synthetic.ARMS)
-    run = synthetic.build(prompts=320, batch_size=40, timed=False, arms=equal)
+    run = synthetic.build(prompts=400, batch_size=40, timed=False, arms=equal)
     assert one(run, f"same accuracy at arm='{SLOW}'").word == "confirmed"
     assert one(run, "same accuracy").word == "inconclusive" and compare(run).highlights[0].basis == "observed"
-    enough = synthetic.build(prompts=400, batch_size=40, timed=False, arms=equal)
+    enough = synthetic.build(prompts=480, batch_size=40, timed=False, arms=equal)
     assert one(enough, "same accuracy").word == "confirmed" and compare(enough).highlights[0].basis == "shown"
 
 

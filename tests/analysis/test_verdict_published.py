@@ -43,6 +43,6 @@ def test_the_papers_claims_on_the_published_accuracy_run() -> None:
             marks[arm] |= {(task, row.prompt_id): bool(row.correct) for row in sample.rows}
     losses = np.array([marks["ntp"][key] - float(marks["sbd"][key]) for key in marks["ntp"]])
     accuracy = next(one for one in found.judgements if one.metric == "accuracy_loss_points")
-    half = 1.6449 * losses.std(ddof=1) / math.sqrt(len(losses))
+    half = 1.9600 * losses.std(ddof=1) / math.sqrt(len(losses))
     assert accuracy.sizes == {"prompts": 24000} and accuracy.value.value == pytest.approx(100 * losses.mean())
     assert accuracy.value.low == pytest.approx(100 * (losses.mean() - half), rel=1e-3)

@@ -151,7 +151,7 @@ def test_missing_energy_says_why() -> None:
     held = synthetic.build(synthetic.Part())
     [short, *_] = rows(Derived(metered(held, 4.0, energy_j=1.0)))
     assert short.energy_j_per_token is None
-    assert "energy: the longest window took 4.0 s, 5 s are needed" in short.missing
+    assert "energy: a window took 4.0 s on average, 5 s are needed" in short.missing
     absent = [{"figures": ["energy_j", "dram_bandwidth_pct"], "reason": "the work runs on no NVIDIA GPU", "remedy": "none"}]
     [none, *_] = found = rows(Derived(of_part(held, absent=absent)))
     whys = ("energy: the work runs on no NVIDIA GPU", "memory counter: the work runs on no NVIDIA GPU")

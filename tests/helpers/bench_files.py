@@ -76,6 +76,19 @@ def vllm_result(
     }
 
 
+def cut(result: dict[str, Any], places: Sequence[int]) -> dict[str, Any]:
+    """A result with these of its requests alone, in this order, without the figures that the tool printed."""
+    sent = len(result["errors"])
+    kept = {
+        key: [value[place] for place in places] if isinstance(value, list) and len(value) == sent else value
+        for key, value in result.items()
+        if not key.endswith("_ms")
+    }
+    read, made = sum(kept["input_lens"]), sum(kept["output_lens"])
+    rates = {"request_throughput": len(places) / kept["duration"], "output_throughput": made / kept["duration"]}
+    return kept | rates | {"completed": len(places), "total_input_tokens": read, "total_output_tokens": made}
+
+
 def written(folder: Path, name: str, result: Any) -> Path:
     """The file, in ``folder``."""
     folder.mkdir(exist_ok=True)

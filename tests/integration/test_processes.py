@@ -277,6 +277,7 @@ def test_a_process_that_is_lost_at_no_case_is_followed_by_another_as_often_as_a_
     spawn = Dying(shape, [MeasuringPasses(shape, at)], end)
     held = read_run(run(mixed, out, progress, spawn=spawn))
     assert len(set(keys_of(held))) == len(keys_of(held)) == 4 * 24 and held.outcomes == [] and not spawn.dying
+    assert held.unended is None, "a process that was lost behind its last sample did not say that it ended"
     [loss] = held.events("lost", "two")
     assert loss["reason"].startswith(reason) and (loss["process"], loss["lost"], loss["of"]) == (0, 1, 2)
     assert not held.events("attempt", "two")

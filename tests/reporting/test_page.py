@@ -40,7 +40,10 @@ def test_answer_says_the_measured_speed_its_interval_accuracy_and_prediction() -
     assert wall.value is not None and parts.product != wall.value
     assert headlines(full_page())[0].split() == [f"{wall.value:.2f}x", "faster", "by", "the", "clock"]
     whole = f"whole request {arm.request_speedup.value:.2f}x"
-    assert f"95 % interval {wall.low:.2f}–{wall.high:.2f}, 16 prompts, this process only; {whole} measured" in text
+    assert (
+        f"95 % interval {wall.low:.2f}–{wall.high:.2f}, 16 prompts over these 2 tasks, this process only; {whole} measured"
+        in text
+    )
     became = f"{arm.figures['nfe_speedup'].value:.2f}x fewer passes became {wall.value:.2f}x by the clock"
     assert f"{became}, because a 16-token pass costs 1.30 one-token passes" in text
     assert "block size 16 and bound γ=0.1" in text
@@ -172,7 +175,7 @@ def test_write_report_writes_page_and_json(tmp_path: Path) -> None:
             store.append_session(entry)
     written = write_report(tmp_path / "run")
     assert written == tmp_path / "run" / "report.html"
-    own = r"<a download.*?</a>|Record: [^<]*|<meta name=.sbd-record[^>]*>\n"
+    own = r"<a download.*?</a>( .\d+ kB.)?|Record: [^<]*|<meta name=.sbd-record[^>]*>\n"
     shown = [re.sub(own, "", page, flags=re.S) for page in (written.read_text("utf-8"), full_page())]
     assert shown[0] == shown[1] and "Record: sealed, not signed." in written.read_text("utf-8")
     data = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))

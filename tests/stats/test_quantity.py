@@ -74,16 +74,16 @@ def test_paired_bound_by_brute_force(counts: tuple[int, int, int], confidence: f
     share = 2 * lost + got.low
     chance = scipy_stats.binom.sf(np.ceil((differing + gains - losses) / 2) - 1, differing, (lost + got.low) / share)
     total = float((scipy_stats.binom.pmf(differing, pairs, share) * chance).sum())
-    assert total == pytest.approx(1 - confidence, rel=1e-4)
+    assert total == pytest.approx((1 - confidence) / 2, rel=1e-4)
 
 
 SHARES = [0.0, 0.01, 0.05]
 
 
 @pytest.mark.parametrize("gained", SHARES)
-@pytest.mark.parametrize(("pairs", "margin"), [(20, 0.05), (50, 0.1), (58, 0.05), (59, 0.05), (94, 0.05), (150, 0.05)])
-def test_an_arm_at_the_margin_is_confirmed_in_at_most_5_percent(pairs: int, margin: float, gained: float) -> None:
-    """Every outcome with its probability. The t bound gave up to 8 % here, Tango's normal approximation 6.8 %."""
+@pytest.mark.parametrize(("pairs", "margin"), [(20, 0.05), (50, 0.1), (58, 0.05), (72, 0.05), (94, 0.05), (150, 0.05)])
+def test_an_arm_at_the_margin_is_confirmed_in_at_most_half_of_5_percent(pairs: int, margin: float, gained: float) -> None:
+    """Every outcome with its probability. At nominal 5 % the t bound gave up to 8 %, Tango's normal approximation 6.8 %."""
     lost, wrong = gained + margin, 0.0
     for gains, losses in itertools.product(range(pairs + 1), repeat=2):
         left = pairs - gains - losses
@@ -93,7 +93,7 @@ def test_an_arm_at_the_margin_is_confirmed_in_at_most_5_percent(pairs: int, marg
         if chance > 1e-7:
             low = quantity.paired_lower_bound([1.0] * gains + [-1.0] * losses + [0.0] * left).low
             wrong += chance * (low is not None and low > -margin)
-    assert wrong <= 0.05 + 1e-6
+    assert wrong <= 0.025 + 1e-6
 
 
 DIFFERENCES = st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0]), min_size=1, max_size=60)
@@ -131,14 +131,14 @@ def test_where_no_pair_differs_clusters_are_what_is_counted() -> None:
 
 @pytest.mark.parametrize("size", [2, 5, 10])
 def test_related_pairs_confirm_no_more_often_than_said(size: int) -> None:
-    """400 simulated runs at the margin, all pairs of a cluster alike: at most 5 % and what chance adds; 14 to 32 before."""
+    """400 simulated runs at the margin, all pairs of a cluster alike: at most 2.5 % and what chance adds."""
     drawn, confirmed, clusters = np.random.default_rng(size), 0, 1_000 // size
     labels = [i // size for i in range(clusters * size)]
     for _ in range(400):
         of_cluster = drawn.choice([1.0, -1.0, 0.0], clusters, p=[0.02, 0.03, 0.95])
         low = quantity.paired_lower_bound(np.repeat(of_cluster, size).tolist(), clusters=labels).low
         confirmed += low is not None and low > -0.01
-    assert confirmed <= 32
+    assert confirmed <= 18
 
 
 def test_pairs_needed_is_the_first_number_that_can_show_it() -> None:
@@ -146,3 +146,31 @@ def test_pairs_needed_is_the_first_number_that_can_show_it() -> None:
     n = quantity.pairs_needed(0.01)
     enough, short = quantity.paired_lower_bound([0.0] * n), quantity.paired_lower_bound([0.0] * (n - 1))
     assert short.low <= -0.01 < enough.low
+
+
+def test_means_over_repeats_are_bounded_by_t_over_prompts() -> None:
+    """As scipy's t interval, over prompts or over clusters of them; where few prompts hold the variance, by the score bound."""
+    drawn = np.random.default_rng(1)
+    means = (drawn.binomial(8, 0.6, 200) - drawn.binomial(8, 0.6, 200)) / 8
+    got = quantity.paired_lower_bound(means.tolist())
+    assert got.low == pytest.approx(scipy_stats.t.interval(0.95, 199, loc=means.mean(), scale=scipy_stats.sem(means))[0])
+    pairs = means.reshape(100, 2).mean(axis=1)
+    related = quantity.paired_lower_bound(means.tolist(), clusters=[i // 2 for i in range(200)])
+    assert related.low == pytest.approx(scipy_stats.t.interval(0.95, 99, loc=pairs.mean(), scale=scipy_stats.sem(pairs))[0])
+    few = quantity.paired_lower_bound([-0.5] * 10 + [0.0] * 290)
+    assert few.method == "score bound" and quantity.paired_lower_bound([0.1] * 300).method == "score bound"
+
+
+@pytest.mark.parametrize("lost_by_few", [False, True])
+def test_repeats_at_a_temperature_confirm_and_decide(lost_by_few: bool) -> None:
+    """300 prompts in 8 repeats, NTP right in 70 % of them, 300 runs. At the margin of 5 points, which all prompts lose alike or
+    few wholly, at most 5 % are confirmed; without a loss 90 % are, 64 % by the score bound.
+    """
+    drawn, confirmed = np.random.default_rng(8), {0.05: 0, 0.0: 0}
+    for loss, _ in itertools.product(confirmed, range(300)):
+        right = drawn.beta(3, 1.3, 300)
+        share = loss * 4.3 / 3
+        kept = right * (drawn.random(300) >= share) if lost_by_few else right * (1 - share)
+        means = (drawn.binomial(8, kept) - drawn.binomial(8, right)) / 8
+        confirmed[loss] += (quantity.paired_lower_bound(means.tolist()).low or 0.0) > -0.05
+    assert confirmed[0.05] <= 15 and confirmed[0.0] >= 270

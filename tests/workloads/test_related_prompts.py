@@ -115,13 +115,13 @@ def losses(held: Run) -> tuple[Quantity, Quantity]:
 
 
 def test_equal_answers_to_related_prompts_show_less() -> None:
-    """1,000 equal answers show a loss within 1 point; about 100 texts they are 100: 1 - 0.05^(1/100) may be lost."""
+    """1,000 equal answers show a loss within 1 point; about 100 texts they are 100: 1 - 0.025^(1/100) may be lost."""
     arms = tuple(replace(arm, wrong=frozenset(range(0, 1_000, 20))) for arm in synthetic.ARMS[:2])
     held = synthetic.build(prompts=1_000, batch_size=50, timed=False, arms=arms)
     alone, points = losses(held)
     assert alone.low > -0.01 and points.high == pytest.approx(-100 * alone.low)
     related, points = losses(labelled(held, 10))
-    assert related.low == pytest.approx(0.05 ** (1 / 100) - 1) and points.high == pytest.approx(-100 * related.low)
+    assert related.low == pytest.approx(0.025 ** (1 / 100) - 1) and points.high == pytest.approx(-100 * related.low)
     assert related.n == alone.n == 1_000
     assert losses(labelled(held, 1))[0] == alone
 

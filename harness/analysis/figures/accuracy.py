@@ -25,8 +25,8 @@ def grades(tallies: Decodes) -> Grades:
     """Share of correct repeats of every graded prompt."""
     gathered: dict[PromptKey, list[bool]] = {}
     for one in _written(tallies):
-        if one.correct is not None:
-            gathered.setdefault(one.prompt, []).append(one.correct)
+        if one.row.correct is not None:
+            gathered.setdefault(one.prompt, []).append(one.row.correct)
     return {prompt: sum(marks) / len(marks) for prompt, marks in gathered.items()}
 
 
@@ -34,7 +34,7 @@ def clusters(tallies: Decodes) -> Clusters:
     """The cluster label of every prompt that the record assigns to related ones; its task, where tasks are a sample."""
     if tasks_sampled(tallies):
         return {one.prompt: ("", tally.key[0]) for tally in tallies for one in tally.answers}
-    return {one.prompt: (one.prompt[0], one.cluster) for one in _written(tallies) if one.cluster is not None}
+    return {one.prompt: (one.prompt[0], one.row.cluster) for one in _written(tallies) if one.row.cluster is not None}
 
 
 def _written(tallies: Decodes) -> Iterator[Written]:
@@ -56,8 +56,8 @@ RARE = 0.1
 def untold(right: float, wrong: float, n: int, margin: float = MARGIN) -> str | None:
     """Why grades of ``n`` prompts cannot tell a loss of ``margin`` from none; None where they can.
 
-    A loss is a prompt that NTP gets ``right`` and an arm gets ``wrong``. Where one of the two is so rare that the one-sided
-    bound of its share does not exceed the margin, these prompts could not have shown such a loss, whatever an arm wrote. So
+    A loss is a prompt that NTP gets ``right`` and an arm gets ``wrong``. Where one of the two is so rare that the lower
+    end of its share does not exceed the margin, these prompts could not have shown such a loss, whatever an arm wrote. So
     they show no equality either: (almost) nothing, or everything, may pass the check. A loss that is shown is not void by this.
 
     Args:
@@ -77,16 +77,15 @@ def accuracy(graded: Grades, tallies: Decodes, replayed: bool) -> Quantity:
     if replayed:
         return absent(REPLAYED)
     if not graded:
-        return absent(
-            next((one.ungraded_reason for one in _written(tallies) if one.ungraded_reason), "no answer to check against")
-        )
+        reasons = (one.row.ungraded_reason for one in _written(tallies))
+        return absent(next(filter(None, reasons), "no answer to check against"))
     return wilson_interval(sum(graded.values()), len(graded))
 
 
 def difference(
     arm: Grades, reference: Grades, related: Clusters, why_none: str, wrong: int, confidence: float = CONFIDENCE
 ) -> Quantity:
-    """Accuracy of the arm less that of the reference over the prompts both were graded on, with a one-sided lower bound.
+    """Accuracy of the arm less that of the reference over the prompts both were graded on, with the lower end of its interval.
 
     ``wrong``: as in ``untold``.
     """
@@ -101,7 +100,8 @@ Outputs = dict[tuple[Key, PromptKey], list[int]]
 
 def outputs(tallies: Decodes) -> Outputs:
     """Output ids of every prompt in every decode; unknown ones are left out, so that nothing equals them."""
-    return {(tally.key, one.prompt): one.ids for tally in tallies for one in tally.answers if one.ids is not None}
+    found = ((tally.key, one.prompt, one.row.output_ids) for tally in tallies for one in tally.answers)
+    return {(key, prompt): ids for key, prompt, ids in found if ids is not None}
 
 
 def identical_outputs(of_ntp: Outputs, arm: Outputs, why_none: str, confidence: float = CONFIDENCE) -> Quantity:
@@ -121,8 +121,8 @@ def accuracy_figures(
 ) -> dict[str, Quantity]:
     """Accuracy lost to NTP in percentage points, prompt by prompt, and its standard deviation over prompts.
 
-    The ends of the loss are one-sided bounds (two one-sided tests): the least and the most that is lost. ``n`` of the deviation
-    counts the unrelated prompts that carry the same information. ``wrong``: as in ``untold``.
+    The ends of the loss are those of two lower bounds, of the gain and of the loss. ``n`` of the deviation counts the unrelated
+    prompts that carry the same information. ``wrong``: as in ``untold``.
     """
     alone, why = len(arm.keys() ^ ntp.keys()), why_none if not arm or not ntp else None
     if alone and not why:
@@ -136,7 +136,7 @@ def accuracy_figures(
         low=100 * (loss.low or 0.0),
         high=-100 * (gain.low or 0.0),
         n=gain.n,
-        method=f"one-sided {100 * confidence:.4g} % bounds: {gain.method}",
+        method=gain.method,
         reason=gain.reason,
     )
     sd = absent("one prompt only")

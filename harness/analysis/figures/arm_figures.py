@@ -6,21 +6,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
-from statistics import geometric_mean, median
+from statistics import median
 
 from harness.analysis.figures import accuracy as on_accuracy
 from harness.analysis.figures import arm_metrics
 from harness.analysis.figures.arm_metrics import Pair, Term, pair_up
 from harness.analysis.figures.arms import NO_NTP, NOT_TIMED, TOTALS, ArmBesideNtp, Figures, both, figure
 from harness.analysis.tally.pass_values import DURING_RUN, price_words
-from harness.analysis.tally.tally import Decodes, Tally, labels_of
+from harness.analysis.tally.tally import Decodes, Tally, distinct_share, labels_of
 from harness.scenario.metrics import PERCENTILES, PRICES
 from harness.stats.quantity import Quantity, absent, exact
 from harness.stats.sample_size import percentile_over_processes
-from harness.stats.two_runs import ratio_of_processes
+from harness.stats.two_runs import ratio_of_files
 
-ENERGY_WINDOW_S = 5.0
-"""Seconds; a shorter window holds too few steps of an energy counter that moves every 100 ms."""
+ENERGY_STEP_S, CPU_ENERGY_STEP_S = 0.1, 0.001
+"""Seconds between two steps of the energy counter of a GPU (NVML) and of a CPU (RAPL)."""
 NO_ENERGY = "no energy was read over these decodes (sbd doctor says what this machine can read)"
 REPETITIVE = 0.6
 """An answer with a smaller share of distinct 4-grams repeats itself."""
@@ -35,13 +35,13 @@ def wall_speedup(one: ArmBesideNtp, level: float) -> Figures:
 
     Without pairs, in an imported run, an arm's files are compared with NTP's as wholes.
     """
+    mean, totals = arm_metrics.wall_speedups(one.pairs, one.why_unpaired if one.place.timed else NOT_TIMED, level)
     if one.place.unpaired is not None and one.ntp is not None and one.place.timed:
         mean = totals = absent(BY_DEFINITION)
         if one.reference is not None:
-            mean, totals = speedups_of_files(one.ntp_timed, one.timed, "decode_s", "decode_tokens", level)
-        return {"wall_speedup": mean, "wall_speedup" + TOTALS: totals}
-    mean, totals = arm_metrics.wall_speedups(one.pairs, one.why_unpaired if one.place.timed else NOT_TIMED, level)
-    if one.pairs and (one.reference is None or one.lost):
+            sides = one.ntp.tallies, one.arm.tallies
+            mean, totals = speedups_of_files(*sides, "decode_s", "decode_tokens", one.place.widest, level)
+    elif one.pairs and (one.reference is None or one.lost):
         reason = one.why_lost or BY_DEFINITION
         mean, totals = mean.without_interval(reason), totals.without_interval(reason)
     return {"wall_speedup": mean, "wall_speedup" + TOTALS: totals}
@@ -52,7 +52,7 @@ def request_speedup(one: ArmBesideNtp, level: float) -> Figures:
     """Time of the whole request per output token, prompt included, NTP ÷ arm."""
     ntp = one.reference.tallies if one.reference and not one.lost else ()
     if one.place.unpaired is not None and ntp:
-        mean, totals = speedups_of_files(ntp, one.arm.tallies, "latency_s", "output_tokens", level)
+        mean, totals = speedups_of_files(ntp, one.arm.tallies, "latency_s", "output_tokens", one.place.widest, level)
         return {"request_speedup": mean, "request_speedup" + TOTALS: totals}
     terms = [
         Term(arm, ntp.latency_s or 0.0, arm.latency_s or 0.0, ntp.output_tokens, arm.output_tokens)
@@ -85,10 +85,21 @@ def tokens_per_s(one: ArmBesideNtp, level: float) -> Figures:
 
 @figure("joules_per_token")
 def joules_per_token(one: ArmBesideNtp, level: float) -> Figures:
-    """Of prefill and decode, over the decodes that lasted long enough to be metered."""
-    metered = [tally for tally in one.timed if tally.energy_j and (tally.metered_s or 0.0) >= ENERGY_WINDOW_S]
-    terms = [Term(tally, tally.energy_j or 0.0, tally.output_tokens) for tally in metered]
-    return both("joules_per_token", terms, NO_ENERGY if one.timed else one.why_untimed, level)
+    """Energy of prefill and decode ÷ output tokens, over all decodes together: those that a limit left out would be the short
+    ones. A window misses up to a step of the counter, or holds one too many, so the interval reaches so much further.
+    """
+    still = sum(not tally.energy_j for tally in one.timed)
+    read = [(tally, tally.energy_j or 0.0) for tally in (() if still else one.timed)]
+    why = NO_ENERGY if still == len(one.timed) else f"the energy counter did not move in {still} of {len(one.timed)} decodes"
+    terms = [Term(tally, joules, tally.output_tokens) for tally, joules in read]
+    found = both("joules_per_token", terms, why if one.timed else one.why_untimed, level)["joules_per_token" + TOTALS]
+    if found.low and found.high:
+        step_s = CPU_ENERGY_STEP_S if (one.arm.cases[0].device or "").startswith("cpu") else ENERGY_STEP_S
+        unknown = math.fsum(joules * min(1.0, step_s / (tally.metered_s or step_s)) for tally, joules in read)
+        share = unknown / math.fsum(joules for _, joules in read)
+        method = f"{found.method}, {share:.1%} wider for the counter's steps"
+        found = replace(found, low=found.low * (1 - share), high=found.high * (1 + share), method=method)
+    return {"joules_per_token": found}
 
 
 @figure("bandwidth_share")
@@ -130,21 +141,13 @@ def identical_to_ntp(one: ArmBesideNtp, level: float) -> Figures:
     return {"identical_to_ntp": found}
 
 
-@figure("accuracy_difference")
-def accuracy_difference(one: ArmBesideNtp, level: float) -> Figures:
-    """Accuracy of the arm less that of NTP, with its one-sided lower bound."""
-    if one.ntp is one.arm:
-        return {"accuracy_difference": absent("NTP is what the other arms are compared with")}
-    ntp = one.ntp.grades if one.ntp else {}
-    found = on_accuracy.difference(one.arm.grades, ntp, one.arm.related, one.why_ungraded, one.place.wrong, level)
-    return {"accuracy_difference": found}
-
-
-@figure("accuracy_loss_points")
-def accuracy_loss(one: ArmBesideNtp, level: float) -> Figures:
-    """Accuracy lost to NTP in percentage points."""
+@figure("accuracy_difference", "accuracy_loss_points")
+def accuracy_to_ntp(one: ArmBesideNtp, level: float) -> Figures:
+    """Accuracy of the arm less that of NTP, with the lower end of its interval, and what is lost in percentage points."""
     ntp = one.reference.grades if one.reference else {}
-    return on_accuracy.accuracy_figures(one.arm.grades, ntp, one.arm.related, one.why_ungraded, one.place.wrong, level)
+    sides = one.arm.grades, ntp, one.arm.related, one.why_ungraded, one.place.wrong, level
+    gain = absent("NTP is what the other arms are compared with") if one.ntp is one.arm else on_accuracy.difference(*sides)
+    return {"accuracy_difference": gain} | on_accuracy.accuracy_figures(*sides)
 
 
 @figure(*(f"latency_p{percent}_s" for percent in PERCENTILES))
@@ -169,17 +172,17 @@ def repetition(one: ArmBesideNtp, level: float) -> Figures:
 
     Beside it ``repetitive_answers``, the share of answers below REPETITIVE, and ``short_answers``, of one token at most.
     """
-    written = [(answer, tally.key[3]) for tally in one.arm.tallies for answer in tally.answers]
-    known = [(answer.distinct4, answer.prompt, process) for answer, process in written if answer.distinct4 is not None]
+    written = [(answer.row.output_ids, answer.prompt, tally.key[3]) for tally in one.arm.tallies for answer in tally.answers]
+    known = [(ids, prompt, process) for ids, prompt, process in written if ids is not None]
     if not known:
         nothing = absent(one.place.lacks.get("output_ids", "no answer"))
         return dict.fromkeys(("distinct4_median", "repetitive_answers", "short_answers"), nothing)
-    long = [len(answer.ids) for answer, _ in written if answer.ids is not None]
-    shares, prompts, processes = zip(*known, strict=True)
+    outputs, prompts, processes = zip(*known, strict=True)
+    shares = [*map(distinct_share, outputs)]
     return {
         "distinct4_median": percentile_over_processes(shares, prompts, processes, 50, level),
         "repetitive_answers": exact(sum(share < REPETITIVE for share in shares) / len(shares), n=len(shares)),
-        "short_answers": exact(sum(tokens < 2 for tokens in long) / len(long), n=len(long)),
+        "short_answers": exact(sum(len(ids) < 2 for ids in outputs) / len(outputs), n=len(outputs)),
     }
 
 
@@ -227,27 +230,41 @@ def whole(tallies: Decodes) -> Tally:
     )
 
 
-def speedups_of_files(ntp: Decodes, arm: Decodes, seconds: str, tokens: str, confidence: float) -> tuple[Quantity, Quantity]:
+def speedups_of_files(
+    ntp: Decodes, arm: Decodes, seconds: str, tokens: str, widest: int, confidence: float
+) -> tuple[Quantity, Quantity]:
     """Seconds per token, NTP ÷ arm, where the files of an imported run hold no common prompts: geometric mean, ratio of totals.
 
     A file is one process. By the geometric mean it has the geometric mean over requests of their time per token, by totals the
-    time of all by the tokens of all. Prompts that only one side has weigh on the ratio, and no interval shows that.
+    time of all by the tokens of all, to which each request adds its influence.
+
+    Args:
+        widest: most requests of a file, for a group is file · widest + place (harness.record.imports.samples).
     """
-    sides = [_by_process(side, attrgetter(seconds, tokens)) for side in (ntp, arm)]
+    sides = [_by_process(side, attrgetter(seconds, tokens), widest) for side in (ntp, arm)]
     if not all(sides):
         return absent(NO_REQUEST_TIMES), absent(NO_REQUEST_TIMES)
-    requests = min(sum(map(len, side)) for side in sides)
-    means = [[geometric_mean(time / count for time, count in of_file) for of_file in side] for side in sides]
-    totals = [[math.fsum(s for s, _ in of_file) / sum(n for _, n in of_file) for of_file in side] for side in sides]
-    mean, total = (ratio_of_processes(over, under, requests, confidence) for over, under in (means, totals))
-    return mean, total
+    means = [[{at: math.log(time / count) for at, (time, count) in file.items()} for file in side] for side in sides]
+    totals = [[*map(_influence, side)] for side in sides]
+    return ratio_of_files(means[0], means[1], confidence), ratio_of_files(totals[0], totals[1], confidence)
 
 
-def _by_process(tallies: Decodes, of: attrgetter[tuple[float | None, int]]) -> list[list[tuple[float, int]]]:
-    """(seconds, tokens) of every request that has both, by process."""
-    found: dict[int, list[tuple[float, int]]] = {}
+Requests = dict[int, tuple[float, int]]
+"""(seconds, tokens) of the requests of a file, by place."""
+
+
+def _influence(file: Requests) -> dict[int, float]:
+    """What each request adds to the log of (all seconds ÷ all tokens), the mean over them (delta method)."""
+    time_s, tokens = math.fsum(time for time, _ in file.values()), sum(count for _, count in file.values())
+    own, n = math.log(time_s / tokens), len(file)
+    return {at: own + n * (time / time_s - count / tokens) for at, (time, count) in file.items()}
+
+
+def _by_process(tallies: Decodes, of: attrgetter[tuple[float | None, int]], widest: int) -> list[Requests]:
+    """Every request that has both, by process."""
+    found: dict[int, Requests] = {}
     for one in tallies:
         time, count = of(one)
         if time and count > 0:
-            found.setdefault(one.key[3], []).append((time, count))
+            found.setdefault(one.key[3], {})[one.key[1] % widest] = time, count
     return [found[process] for process in sorted(found)]

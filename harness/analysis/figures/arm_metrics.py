@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple
@@ -16,7 +17,6 @@ from harness.analysis.tally.tally import Decodes, GroupKey, Tally, labels_of
 from harness.frozen import frozen
 from harness.stats.quantity import CONFIDENCE, Quantity, absent, exact, quotient
 from harness.stats.ratios import (
-    geometric_mean_alone,
     geometric_mean_ratio,
     product_of_independent,
     ratio_of_independent,
@@ -26,6 +26,7 @@ from harness.stats.ratios import (
 
 NO_PASS = "no decode pass was made"
 NO_SAMPLER_TIME = "the record is older than the sampler's own time (record version 3)"
+MOST_FILLED = 0.18
 Pair = tuple[Tally, Tally]
 """(NTP, arm): two decodes of the same task, group, repeat and process."""
 
@@ -117,10 +118,12 @@ class Term(NamedTuple):
     under_per: float = 1.0
 
 
-def both_estimates(terms: Sequence[Term], confidence: float, clock: bool = True) -> tuple[Quantity, Quantity]:
+def both_estimates(terms: Sequence[Term], why_none: str, confidence: float, clock: bool = True) -> tuple[Quantity, Quantity]:
     """The geometric mean over prompts, and the ratio of totals. ``clock``: both rest on times, which differ from process to
     process.
     """
+    if not terms:
+        return absent(why_none), absent(why_none)
     prompts, processes = labels_of([term.of for term in terms])
     starts = processes if clock else None
     sums, per = [(term.over, term.under) for term in terms], [(term.over_per, term.under_per) for term in terms]
@@ -158,9 +161,33 @@ def one_sided(ntp: Decodes, arm: Decodes) -> list[GroupKey]:
 
 def wall_speedups(pairs: Sequence[Pair], why_none: str, confidence: float = CONFIDENCE) -> tuple[Quantity, Quantity]:
     """Wall speedup as geometric mean over prompts and as ratio of totals, with intervals over prompts and processes."""
-    if not pairs:
-        return absent(why_none), absent(why_none)
-    return both_estimates(_per_token(pairs), confidence)
+    return both_estimates(_per_token(pairs), why_none, confidence)
+
+
+def filled(pairs: Sequence[Pair], ntp: Decodes, arm: Decodes, slow: bool) -> list[Pair]:
+    """``pairs`` with one for each decode that is in none: below the least speedup that was seen, or above the largest if not
+    ``slow``. No pairs where more than MOST_FILLED are lost.
+
+    The least speedup that was seen is too high where the slowest were lost. For exponential logarithms the mean of a lost share
+    p is 1 + 1 / ln(1 / 2p) times as far from the median; for normal ones it is nearer.
+
+    Source: J. L. Horowitz and C. F. Manski, J. Am. Stat. Assoc. 95 (2000) 77: bounds by the extremes of what is missing.
+    """
+    of_ntp, of_arm = ({one.key: one for one in side if one.decode_tokens} for side in (ntp, arm))
+    lost = (of_ntp | of_arm).keys() - {own.key for _, own in pairs}
+    share = len(lost) / (len(pairs) + len(lost))
+    if not 0 < share <= MOST_FILLED:
+        return [] if lost else [*pairs]
+    rates = _ratios(_per_token(pairs))
+    seen, arm_s = [over / under for over, under in rates], statistics.median(under for _, under in rates)
+    middle = statistics.median(seen)
+    ntp_s = arm_s * middle * ((min if slow else max)(seen) / middle) ** (1 - 1 / math.log(2 * share))
+
+    def timed(each_s: float, one: Tally) -> Tally:
+        return replace(one, decode_s=each_s * one.decode_tokens)
+
+    ntps, arms = of_arm | of_ntp, of_ntp | of_arm
+    return [*pairs, *((timed(ntp_s, ntps[key]), timed(arm_s, arms[key])) for key in sorted(lost))]
 
 
 def paired(pairs: Sequence[Pair], lost: int, why_none: str) -> Paired:
@@ -194,7 +221,7 @@ def factors(pairs: Sequence[Pair]) -> Factors | None:
     def mean(over: attrgetter[float], under: attrgetter[float]) -> float | None:
         """Of the arm's ``over`` ÷ ``under``, over NTP's."""
         rates = [(over(arm) / under(arm), over(ntp) / under(ntp)) for ntp, arm in pairs]
-        return geometric_mean_alone(rates, prompts, processes).value
+        return geometric_mean_ratio(rates, prompts, processes).value
 
     passes, rows, cost, around = (mean(over, under) for over, under in pairwise(chain))
     if passes is None or rows is None or cost is None or around is None:
@@ -280,7 +307,7 @@ def _mean_s_per_token(tallies: Decodes, rung: str) -> list[Quantity]:
     """(low, expected, high): the geometric mean over prompts and processes of the priced decode seconds per decode token."""
     tokens = [tally.decode_tokens for tally in tallies]
     ends = zip(*(tally.sums.priced_s[rung] for tally in tallies), strict=True)
-    return [geometric_mean_alone(list(zip(map(float, end), tokens, strict=True)), *labels_of(tallies)) for end in ends]
+    return [geometric_mean_ratio(list(zip(map(float, end), tokens, strict=True)), *labels_of(tallies)) for end in ends]
 
 
 def relative_error(predicted: Quantity, measured: Quantity) -> Quantity:

@@ -18,7 +18,7 @@ from functools import cached_property
 
 from harness.analysis.figures import accuracy as on_accuracy
 from harness.analysis.figures.accuracy import Clusters, Grades, Outputs
-from harness.analysis.figures.arm_metrics import NO_PASS, Pair, Term, both_estimates, one_sided, pair_up
+from harness.analysis.figures.arm_metrics import NO_PASS, Pair, Term, both_estimates, filled, one_sided, pair_up
 from harness.analysis.tally.by_request import Tallies
 from harness.analysis.tally.prices import Ladder, Missing
 from harness.analysis.tally.requests import Window, why_unsettled
@@ -27,13 +27,16 @@ from harness.analysis.tally.traffic import CounterScale
 from harness.analysis.trust.health import Voids, arm_values
 from harness.frozen import frozen
 from harness.hardware.profile import Calibration
-from harness.record.schema import CaseHeader
+from harness.record.schema import CaseHeader, ImportedFile
 from harness.record.written import WrittenArm
 from harness.scenario.load import Load
-from harness.scenario.metrics import METRICS
+from harness.scenario.metrics import METRICS, Metric
 from harness.stats.quantity import CONFIDENCE, Quantity, absent
 
 TOTALS = "_totals"
+MOST_LOST, MOST_APART = 0.02, 0.01
+"""Share of an arm's decodes without a time, and its distance from that of NTP, up to which times speak for all decodes."""
+FILLED = {"wall_speedup", "wall_over_nfe"}
 NOT_TIMED = "this part was not timed"
 NO_TIMES = "no sample of this arm has a time: every one was void"
 NO_CHOICE = "no decode pass was made: every answer of NTP is one token long, which the prompt's own pass gives"
@@ -140,7 +143,7 @@ class CellContext:
     ``voids``: of its cases that were timed, by case id. ``calibration``: of its machine, or why it is absent. ``remarks``: what
     is odd about its prompts. ``imported``: what limits the figures of an imported run. ``lacks``: why such a run has no ids,
     passes or grades, by names of harness.record.imported. ``unpaired``: why its requests have no pairs; None where they have.
-    ``wrong``: prompts that some arm answers wrongly.
+    ``files``: of an imported run; ``widest``: most requests of one of them. ``wrong``: prompts that some arm answers wrongly.
     """
 
     ladder: Ladder
@@ -156,6 +159,8 @@ class CellContext:
     imported: tuple[str, ...]
     lacks: Mapping[str, str]
     unpaired: str | None
+    widest: int = 1
+    files: Sequence[ImportedFile] = ()
     wrong: int = 0
 
 
@@ -179,22 +184,66 @@ class ArmBesideNtp:
     def _by(self, make: Maker, level: float) -> Figures:
         """Each is made once a level."""
         if (make, level) not in self._made:
-            self._made[make, level] = {name: self._under_load(name, one) for name, one in make(self, level).items()}
+            found = {name: self._under_load(name, one) for name, one in make(self, level).items()}
+            self._made[make, level] = found | self._weakened(make, found, level)
         return self._made[make, level]
 
     def _under_load(self, name: str, found: Quantity) -> Quantity:
         """No figure by the clock of a load that did not settle; no interval where all processes repeat one draw of requests."""
-        metric = METRICS.get(name.removesuffix(TOTALS))
-        if self.place.load is None or self.place.load.trace or metric is None or not metric.clock:
+        metric, load = _by_clock(name), self.place.load
+        if load is None or load.trace or metric is None:
             return found
         if len({seed for _, seed in self.arm.draws}) < len(self.arm.draws):
             return found.without_interval(ONE_DRAW)  # nor is one draw, several times, a test of a queue that grows
-        beside = self.reference if metric.to_ntp and self.reference else self.arm
-        if why := self.arm.why_unsettled or beside.why_unsettled:
-            return absent(why)
+        for arm in (self.arm, self.reference if metric.to_ntp else None):
+            if arm and arm.why_unsettled:
+                return absent(arm.why_unsettled)
         prompts = {(tally.prompts, tally.key[3]) for tally in self.arm.tallies}
         again = found.method and len({one for one, _ in prompts}) < len(prompts)
         return replace(found, method=f"{found.method}, {SAME_PROMPTS}") if again else found
+
+    def _weakened(self, make: Maker, found: Figures, level: float) -> Figures:
+        """The clock's figures without intervals where times are in doubt; FILLED with what the lost decodes may have taken."""
+        weak = {}
+        for name, one in found.items():
+            metric = _by_clock(name)
+            if metric and metric.claimed and (why := self.lost_requests if metric.whole else self.lost_times):
+                weak[name] = one.without_interval(f"{why}: no interval")
+        if self.pairs and not FILLED.isdisjoint(weak):
+            slow, fast = (make(self._filled(end), level) for end in (True, False))
+            for name in weak:
+                low, high = (found[name].low, slow[name].low), (found[name].high, fast[name].high)
+                if all(low) and all(high):
+                    weak[name] = replace(found[name], low=min(filter(None, low)), high=max(filter(None, high)))
+        return weak
+
+    def _filled(self, slow: bool) -> ArmBesideNtp:
+        other = replace(self, _made={})
+        vars(other)["pairs"] = filled(self.pairs, (self.ntp or self.arm).tallies, self.arm.tallies, slow)
+        return other
+
+    @cached_property
+    def lost_times(self) -> str | None:
+        """Why times of decodes are in doubt: many have none, or more of one side, and they may be the slow ones."""
+        return self._lost("decode_s")
+
+    @cached_property
+    def lost_requests(self) -> str | None:
+        """Why times of whole requests are."""
+        return self._lost("latency_s")
+
+    def _lost(self, time: str) -> str | None:
+        """A request that a load does not count is not lost."""
+        sides, shares = (self.arm, self.ntp or self.arm), list[float]()
+        for arm in sides:
+            asked = sum(file.requests for file in self.place.files for case in arm.cases if case.case_id == file.case_id)
+            timed = sum(getattr(one, time) is not None or not all(each.counted for each in one.requests) for one in arm.tallies)
+            asked = asked or max(len(one.tallies) for one in sides)
+            shares.append((asked - timed) / asked)
+        own, ntp = shares
+        if not self.place.timed or (own <= MOST_LOST and abs(own - ntp) <= MOST_APART):
+            return None
+        return f"{own:.1%} of its decodes and {ntp:.1%} of NTP's failed or are void"
 
     @property
     def reference(self) -> Arm | None:
@@ -235,9 +284,11 @@ class ArmBesideNtp:
     @property
     def why_unpaired(self) -> str:
         """Why no decode has NTP's beside it."""
-        if self.ntp and not any(one.decode_tokens for one in self.ntp.tallies):
+        if self.ntp is None:
+            return NO_NTP
+        if not any(one.decode_tokens for one in self.ntp.tallies):
             return NO_CHOICE
-        return NTP_VOID if self.ntp and not self.ntp_timed else NO_NTP
+        return NO_NTP if any(one.decode_s is not None for one in self.ntp.tallies) else NTP_VOID
 
     @property
     def why_lost(self) -> str | None:
@@ -252,11 +303,6 @@ class ArmBesideNtp:
         )
 
     @property
-    def ntp_timed(self) -> list[Tally]:
-        """NTP's samples with a time."""
-        return [tally for tally in self.ntp.tallies if tally.decode_s is not None] if self.ntp else []
-
-    @property
     def why_untimed(self) -> str:
         """Why none of its samples has a time."""
         return NO_TIMES if self.place.timed else NOT_TIMED
@@ -265,6 +311,12 @@ class ArmBesideNtp:
     def why_ungraded(self) -> str:
         """Why its accuracy cannot be compared with NTP's."""
         return self.arm.accuracy.reason or NOT_GRADED
+
+
+def _by_clock(name: str) -> Metric | None:
+    """The row of METRICS of a figure, where that rests on times."""
+    metric = METRICS.get(name.removesuffix(TOTALS))
+    return metric if metric and metric.clock else None
 
 
 Figures = dict[str, Quantity]
@@ -286,6 +338,5 @@ def figure(*rows: str) -> Callable[[Maker], Maker]:
 
 def both(row: str, terms: Sequence[Term], why_none: str, level: float, clock: bool = True) -> Figures:
     """A ratio by either estimator, over the terms that are positive."""
-    usable = [term for term in terms if min(term[1:]) > 0]
-    mean, totals = both_estimates(usable, level, clock) if usable else (absent(why_none), absent(why_none))
+    mean, totals = both_estimates([term for term in terms if min(term[1:]) > 0], why_none, level, clock)
     return {row: mean, row + TOTALS: totals}

@@ -132,16 +132,13 @@ def ceiling_check(arms: Sequence[ArmResult], case: CaseHeader, calibration: Cali
         own, large = calibration.read_bandwidth[0].bytes_per_s, calibration.read_bandwidth[-1].bytes_per_s
         if own > CACHE_EFFECT * large:
             words = "the weights come out of a cache, so no read ceiling bounds NTP, but launches, arithmetic and the cache do"
-            return CeilingCheck(
-                state="in_cache", share=share, words=f"{words}: whether a faster NTP engine exists is not shown"
-            )
+            words += ": whether a faster NTP engine exists is not shown"
+            return CeilingCheck(state="in_cache", share=share, words=words)
         if len(calibration.read_bandwidth) > 1:
             rate = Quantity(value=min(own, large))
             share = quotient(ntp.modelled_bandwidth_bytes_per_s, rate, "no bandwidth", "measured read rate")
-    if share.value is None:
-        return CeilingCheck(state="unknown", share=share, words="")
-    if share.value >= NEAR_CEILING:
-        return CeilingCheck(state="near", share=share, words="")
+    if share.value is None or share.value >= NEAR_CEILING:
+        return CeilingCheck(state="unknown" if share.value is None else "near", share=share)
     ceiling = "datasheet bandwidth" if share.method == "datasheet bandwidth" else "measured read ceiling"
     words = f"NTP reaches {100 * share.value:.0f} % of the {ceiling}: a faster NTP engine may exist"
     return CeilingCheck(state="far", share=share, words=words)

@@ -10,7 +10,7 @@ in 5 to 14 % of simulated runs, this one in 2 to 3 % (benchmarks/simulated_load,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
 
@@ -24,13 +24,6 @@ from harness.scenario.metrics import REQUEST_PERCENTILES, WAITS, names_of
 from harness.stats.quantity import Quantity, absent
 from harness.stats.two_runs import over_processes
 
-OF_EACH: Mapping[str, Callable[[TalliedRequest], Sequence[float]]] = {
-    "first_token": lambda one: () if one.first_token_s is None else (one.first_token_s,),
-    "time_per_token": lambda one: () if one.time_per_token_s is None else (one.time_per_token_s,),
-    "inter_token": lambda one: one.gaps_s,
-    "request": lambda one: (one.request_s,),
-}
-"""What a request gives to the percentiles of WAITS."""
 NO_LIMITS = "the load states no limits of a good request (first_token_s, time_per_token_s)"
 NOT_STEADY = "no request counts: the load was never steady, for it has too few requests"
 NO_LENGTH = "the steady part of a load has no length"
@@ -77,21 +70,25 @@ class _OfProcess:
 
     def percentile(self, wait: str, percent: int) -> float | str:
         """Of what its requests waited for: at least one of them is to be expected beyond it."""
-        values = [value for request in self.counted for value in OF_EACH[wait](request)]
         if not self.counted:
             return NOT_STEADY
+        if wait == "inter_token":
+            what, values = "gaps", [gap_s for one in self.counted for gap_s in one.gaps_s]
+        else:
+            what, waited = "requests", [getattr(one, f"{wait}_s") for one in self.counted]
+            values = [seconds for seconds in waited if seconds is not None]
         needed = round(100 / (100 - percent))
         if len(values) < needed:
-            what = "gaps" if wait == "inter_token" else "requests"
             return f"{len(values)} {what} that count in a process; percentile {percent} takes {needed}"
         return float(np.percentile(values, percent, method="median_unbiased"))
 
-    def per_s(self, what: Callable[[Window], float]) -> float | str:
-        return sum(map(what, self.windows)) / self.steady_s if self.steady_s > 0 else NO_LENGTH
+    def per_s(self, what: str) -> float | str:
+        """Of a field of Window."""
+        return sum(getattr(one, what) for one in self.windows) / self.steady_s if self.steady_s > 0 else NO_LENGTH
 
     def goodput_per_s(self) -> float | str:
         """Share of good requests among those that count, times the rate at which requests came."""
-        good, came_per_s = [one.good for one in self.counted], self.per_s(lambda one: one.came)
+        good, came_per_s = [one.good for one in self.counted], self.per_s("came")
         if not good or None in good or isinstance(came_per_s, str):
             return NO_LIMITS
         return sum(map(bool, good)) / len(good) * came_per_s
@@ -99,12 +96,8 @@ class _OfProcess:
 
 Processes = Mapping[int, _OfProcess]
 """By their numbers."""
-RATES: Mapping[str, Callable[[_OfProcess], float | str]] = {
-    "throughput_tokens_per_s": lambda one: one.per_s(lambda window: window.tokens),
-    "goodput_per_s": _OfProcess.goodput_per_s,
-    "requests_per_s": lambda one: one.per_s(lambda window: window.answered),
-    "in_flight": lambda one: one.per_s(lambda window: window.in_flight * window.length_s),
-}
+RATES = {"throughput_tokens_per_s": "tokens", "goodput_per_s": None, "requests_per_s": "answered", "in_flight": "waited_s"}
+"""By the field of Window of which they are the sum a second; goodput by the requests that count."""
 RATIOS = {"throughput_tokens_per_s": "throughput_ratio", "goodput_per_s": "goodput_ratio"}
 """Of these rates, to NTP's."""
 
@@ -135,8 +128,10 @@ def request_figures(one: ArmBesideNtp, level: float) -> Figures:
         mine, theirs, ours = ({at: each.percentile(wait, percent) for at, each in side.items()} for side in (both, beside, own))
         found[f"{wait}_p{percent}_s"] = _one_side(own, ours, level)
         found[f"{wait}_p{percent}_speedup"] = _ratio(both, theirs, mine, level)
-    for name, of in RATES.items():
-        mine, theirs = ({at: of(each) for at, each in side.items()} for side in (own, other))
+    for name, what in RATES.items():
+        mine, theirs = (
+            {at: each.per_s(what) if what else each.goodput_per_s() for at, each in side.items()} for side in (own, other)
+        )
         found[name] = _one_side(own, mine, level)
         if name in RATIOS:
             found[RATIOS[name]] = _ratio(own, mine, theirs, level)

@@ -12,11 +12,11 @@ from functools import partial
 
 from harness.analysis.evidence.best_settings import faster
 from harness.analysis.figures.accuracy import CANNOT_TELL, untold
-from harness.analysis.figures.arms import TOTALS
+from harness.analysis.figures.arms import MOST_LOST, TOTALS
 from harness.analysis.judge.highlight import CellNotFound, ClaimedCell, in_words
 from harness.analysis.judge.judgement import Judgement, State
 from harness.analysis.judge.remedy import more_prompts
-from harness.analysis.results import ArmResult, Comparison
+from harness.analysis.results import OWN, ArmResult, Comparison
 from harness.analysis.trust.health import CLOCKLESS, QUIET, STREAM, UNCOUNTED
 from harness.record.identity import Mix
 from harness.scenario.claims import Bound
@@ -27,12 +27,16 @@ REAL = "claim it of a run with real acceptance"
 CONTINUE = "finish the run (the same sbd run continues it), or claim something about what it has"
 SHOW_BASELINE = "show that NTP keeps up with generate(): raise baseline_check, or take more processes"
 ESTIMATOR_WORDS = {"geometric_mean": "geometric mean", "ratio_of_totals": "ratio of totals"}
+MEETS = {"met": "all of it", "missed": "none of it", "inconclusive": "part of it"}
 MORE_PROCESSES = (
     f"run it in {FEWEST_PROCESSES} fresh processes (processes: {FEWEST_PROCESSES}), or claim it of these alone "
     "(scope: this process)"
 )
 MORE_FILES = f"import files of {FEWEST_PROCESSES} runs of each arm, or claim it of these alone (scope: this process)"
 COUNT_PASSES = "let sbd run the servers (docs/servers.md): it counts their passes and keeps their tokens"
+KEEP_ALL = (
+    f"a new run that loses at most {MOST_LOST:.0%} of each arm's decodes: mend what failed (sbd report names it); {QUIET}"
+)
 NAME_IT = "a new run whose scenario claims it and names this arm (where: arm) judges it at its own level"
 
 MEND_CHECK = "mend the answers, the check or its pattern, or take prompts that NTP answers in part"
@@ -46,12 +50,9 @@ Why = tuple[str, str | None]
 
 def figure(arm: ArmResult, bound: Bound) -> Quantity:
     """The figure that the bound is about, by its estimator."""
-    own = {
-        "wall_speedup": arm.wall_speedup,
-        "wall_speedup_totals": arm.wall_speedup_totals,
-        "identical_to_ntp": arm.identical_to_ntp,
-    }
-    return (arm.figures | own).get(_name(bound), _no_figure(bound))
+    name = _name(bound)
+    found: Quantity = getattr(arm, name) if name in OWN else arm.figures.get(name, _no_figure(bound))
+    return found
 
 
 def judged_figure(place: ClaimedCell, bound: Bound, family: int = 1) -> Quantity:
@@ -107,28 +108,33 @@ def judge(bound: Bound, place: ClaimedCell | CellNotFound, comparison: Compariso
     value, judged = figure(arm, bound), judged_figure(place, bound)
     why_void = _why_mixed(place, comparison) or _why_void(bound, place, value) or _why_absent(bound, place, value)
     seen: State = "void" if why_void else state_of(bound, judged)
-    few = None
-    if metric.clock and scope is None and (value.processes or 0) < FEWEST_PROCESSES:
-        few = f"a claim about time is decided from {FEWEST_PROCESSES} processes on"
+    decided, few = seen in ("met", "missed"), metric.clock and scope is None and (value.processes or 0) < FEWEST_PROCESSES
     # A slowness of NTP that the check did not exclude could change the outcome.
     unshown = metric.to_ntp and place.cell.baseline_check.state == "not_shown" and not _below(bound, value)
-    open_baseline = seen in ("met", "missed") and unshown
-    state: State = "inconclusive" if seen in ("met", "missed") and (few or open_baseline) else seen
+    state: State = "inconclusive" if decided and (few or unshown) else seen
     sizes = {_unit(bound, place): value.n} | ({"processes": value.processes} if value.processes else {})
-    weak = [*([few] if few else []), *(one.weakness for one in _mixes(place, comparison) if one.weakness)]
+    weak = [f"a claim about time is decided from {FEWEST_PROCESSES} processes on"] if few else []
+    weak += [one.weakness for one in _mixes(place, comparison) if one.weakness]
     reason, remedy = why_void or ("; ".join([_reason(bound, place, value, judged, seen), *weak]), None)
     if state == "inconclusive":
-        more = MORE_FILES if place.cell.imported else MORE_PROCESSES
-        found = [more if few else None, SHOW_BASELINE if open_baseline else None]
-        found.append(_remedy(bound, place, value) if seen == "inconclusive" else None)
-        remedy = "; ".join(one for one in found if one)
+        found = [MORE_FILES if place.cell.imported else MORE_PROCESSES] if few else []
+        found += [SHOW_BASELINE] if decided and unshown else []
+        found += [] if decided else [_remedy(bound, place, value)]
+        remedy = "; ".join(found)
     basis: Basis = "replayed" if arm.replayed and not arm.is_ntp else metric.basis
     levels = (place.named,) if place.named else ()
     return answer(state=state, value=value, basis=basis, sizes=sizes, reason=reason, remedy=remedy, levels=levels)
 
 
+def _lost(bound: Bound, place: ClaimedCell) -> str | None:
+    metric = bound.definition
+    return (place.arm.lost_requests if metric.whole else place.arm.lost_times) if metric.clock else None
+
+
 def _remedy(bound: Bound, place: ClaimedCell, value: Quantity) -> str:
     """What would decide the claim. Naming the arm before the run removes the simultaneous level."""
+    if _lost(bound, place):
+        return KEEP_ALL
     own = state_of(bound, value)
     more = more_prompts(bound, value, place.arm.figures.get("accuracy_loss_sd_points"), place.cell.unit_of_times)
     if place.picked_from is None:
@@ -183,11 +189,11 @@ def _why_absent(bound: Bound, place: ClaimedCell, value: Quantity) -> Why | None
     """Why the figure is absent; void samples are named by the rules they broke."""
     if value.value is not None:
         return None
-    sides = [one for one in place.cell.arms if one.is_ntp or one.label == place.arm.label]
-    for label, voids in ((one.label, one.voids) for one in sides if bound.definition.clock):
-        if voids and 0 < voids.timed == voids.void:
+    for side in place.cell.sides(place.arm) if bound.definition.clock else ():
+        voids = side.voids
+        if 0 < voids.timed == voids.void:
             todo = "; ".join(dict.fromkeys(REMEDIES.get(rule, QUIET) for rule in voids.reasons))
-            return f"all {voids.timed} timed samples of {label} were void: {'; '.join(voids.reasons)}", todo
+            return f"all {voids.timed} timed samples of {side.label} were void: {'; '.join(voids.reasons)}", todo
     said = place.cell.void_words(place.arm)
     remedy = next((one for words, one in REMEDIES.items() if words in f"{value.reason} {said}"), None)
     if bound.definition.clock and not place.cell.timed:
@@ -202,29 +208,22 @@ def _why_absent(bound: Bound, place: ClaimedCell, value: Quantity) -> Why | None
 
 def _reason(bound: Bound, place: ClaimedCell, value: Quantity, judged: Quantity, state: State) -> str:
     """The interval beside the bound, its basis, and every weakness."""
-    sides = {
-        "met": f"all of it {bound.words}",
-        "missed": f"none of it {bound.words}",
-        "inconclusive": f"part of it {bound.words}",
-    }
-    averaged, one = bound.definition.averaged, bound.metric == "accuracy_loss_points"
-    by = f"{ESTIMATOR_WORDS[bound.estimator]}, " if averaged else ""
+    by = f"{ESTIMATOR_WORDS[bound.estimator]}, " if bound.definition.averaged else ""
     population = "" if bound.definition.of_requests else place.cell.population
     ground = f"{by}{value.n:,} {_unit(bound, place)} {population}".rstrip()
     if value.low is None or value.high is None:
         found = f"{_number(value.value)}, no interval ({value.reason or 'none is known for it'}; {ground})"
     else:
-        kind = "one-sided 95 % bounds" if one else "95 % interval"
         ends = f"{_number(value.low)} to {_number(value.high)}"
-        found = f"{_number(value.value)}, {kind} {ends} ({ground})"
-        found += f": {sides[state]}" if place.picked_from is None else ""
+        found = f"{_number(value.value)}, 95 % interval {ends} ({ground})"
+        found += f": {MEETS[state]} {bound.words}" if place.picked_from is None else ""
     if place.picked_from is not None:
         level = place.named or f"picked from {place.picked_from} arms on these same decodes: judged"
         level += " at a simultaneous 95 % level"
         if judged.low is None or judged.high is None:
             found += f"; {level}, at which there is no interval ({judged.reason})"
         else:
-            found += f"; {level}, {_number(judged.low)} to {_number(judged.high)}: {sides[state]}"
+            found += f"; {level}, {_number(judged.low)} to {_number(judged.high)}: {MEETS[state]} {bound.words}"
     return "; ".join([found, *_remarks(bound, place, value)])
 
 
@@ -242,16 +241,17 @@ def _remarks(bound: Bound, place: ClaimedCell, value: Quantity) -> list[str]:
         found.append("given this acceptance (replayed)")
     if metric.clock and place.arm.decode_time_estimated:
         found.append(place.arm.decode_time_estimated)
+    if (lost := _lost(bound, place)) and lost not in (value.reason or ""):
+        found.append(f"{lost}: an interval holds them at their slowest and at their fastest")
     if value.these_processes_only:
         found.append(value.these_processes_only)
-    if metric.to_ntp and check.state == "unchecked":
-        found.append(f"NTP was not held against generate(): {check.reason}")
-    if metric.to_ntp and check.state == "not_shown":
-        found.append("these decodes do not show that NTP keeps up with generate(), so they confirm nothing")
-    if metric.to_ntp and check.state == "slow":
-        found.append("against a slow baseline, which lifts the figure: it falls short all the same")
-    if metric.to_ntp and check.ceiling is not None and check.ceiling.words:
-        found.append(check.ceiling.words)
+    if metric.to_ntp:
+        baseline = {
+            "unchecked": f"NTP was not held against generate(): {check.reason}",
+            "not_shown": "these decodes do not show that NTP keeps up with generate(), so they confirm nothing",
+            "slow": "against a slow baseline, which lifts the figure: it falls short all the same",
+        }
+        found += filter(None, [baseline.get(check.state), check.ceiling.words if check.ceiling else None])
     if metric.either_way and value.method:
         found.append(value.method.partition(";")[0])
     if metric.clock and (void := place.cell.void_words(place.arm)):

@@ -133,16 +133,6 @@ def _named(cell: Cell, where: Where) -> list[ArmResult]:
     ]
 
 
-def asked_arm(cell: Cell, header: RunHeader) -> ArmResult | None:
-    """The arm of ``cell`` that the claims of the run's scenario name first; None where they name none, or cannot be read."""
-    for written in header.scenario.get("claims") or []:
-        with suppress(ValidationError):
-            where = Claim.model_validate(written).where
-            if not where.best and _meant(cell, where, header):
-                return next(iter(_named(cell, where)), None)
-    return None
-
-
 def _best(cell: Cell, comparison: Comparison) -> Place:
     chosen = next(one for one in comparison.highlights if (one.part, one.batch_size) == (cell.part, cell.batch_size))
     arm = cell.arm(chosen.label)
@@ -168,9 +158,14 @@ def picked(summary: Cell, arms: Sequence[ArmBesideNtp]) -> Highlight:
 
 
 def answer(summary: Cell, picked: Highlight, header: RunHeader) -> Highlight:
-    """The arm that the scenario's claims name, else the picked one."""
-    asked = asked_arm(summary, header)
-    return picked if asked is None or asked.is_ntp else _about(summary, asked)
+    """The arm that the scenario's claims name first, else the picked one; a claim that cannot be read names none."""
+    for written in header.scenario.get("claims") or []:
+        with suppress(ValidationError):
+            where = Claim.model_validate(written).where
+            if not where.best and _meant(summary, where, header):
+                asked = next(iter(_named(summary, where)), None)
+                return picked if asked is None or asked.is_ntp else _about(summary, asked)
+    return picked
 
 
 def _about(summary: Cell, asked: ArmResult) -> Highlight:

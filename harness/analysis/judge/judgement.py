@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Literal
 
-from harness.analysis.trust.integrity import AS_WRITTEN, Integrity
+from harness.analysis.trust.integrity import AS_WRITTEN, FINISH, Integrity
 from harness.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, EXIT_VOID
 from harness.frozen import frozen
 from harness.scenario.claims import Claim
@@ -99,15 +99,23 @@ class Judgements:
 
 
 def by_records(judgements: Judgements, records: Sequence[Integrity]) -> Judgements:
-    """The judgements beside what their records prove; all void where one of these proves nothing."""
-    told = replace(judgements, records=tuple(one.words for one in records))
-    why = next((one.void for one in records if one.void is not None), None)
-    if why is None:
-        return told
-    void = tuple(
-        replace(one, state="void", reason=why, remedy=AS_WRITTEN, together=None, levels=()) for one in judgements.judgements
-    )
-    return replace(told, judgements=void)
+    """The judgements beside what their records prove: all void where one of these proves nothing, none decided where the run
+    of one has not ended.
+    """
+    void = next(filter(None, (one.void for one in records)), None)
+    open_ = next(filter(None, (one.unended for one in records)), None)
+
+    def judged(one: Judgement) -> Judgement:
+        undecided = replace(one, together=None, levels=())
+        if void:
+            return replace(undecided, state="void", reason=void, remedy=AS_WRITTEN)
+        if open_ and one.state != "void":
+            reason = f"{open_}, so nothing is decided; until now {one.reason}"
+            return replace(undecided, state="inconclusive", reason=reason, remedy=FINISH)
+        return one
+
+    told = tuple(map(judged, judgements.judgements))
+    return replace(judgements, records=tuple(one.words for one in records), judgements=told)
 
 
 def to_json(judgements: Judgements) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """How many more prompts would decide an open claim, planned for a power of 90 %.
 
 The plan assumes that the value stays as measured, at a cautious bound of its spread. It says so, and adds the numbers for a
-truth at either end of the interval.
+truth at either end of the interval. A plan that nobody will run is none: then it says what would help instead.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from harness.stats.sample_size import (
 
 Plan = Callable[[float], SampleSize]
 """From the true value of the figure to the total number of prompts that decides its claim."""
+MOST_TIMES = 10
+"""A plan of more times the decodes of the run is no advice."""
 SAME = "the value equals the bound: no number of prompts tells them apart"
 
 
@@ -74,7 +76,7 @@ def _for_ratio(bound: Bound, true: float, value: Quantity) -> SampleSize:
 
 
 def _for_accuracy(bound: Bound, true: float, value: Quantity, sd: Quantity | None) -> SampleSize:
-    """Two one-sided tests, with at least the pairs that tolerate one lost answer; related prompts multiply the number.
+    """Either end by itself, with at least the pairs that tolerate one lost answer; related prompts multiply the number.
 
     Where pairs differed, the share of differing pairs is the upper bound of ``cautious_share``; else one answer is lost.
     """
@@ -113,15 +115,30 @@ def _for_share(bound: Bound, true: float) -> SampleSize:
 
 def _said(bound: Bound, value: Quantity, plan: Plan, unit: str) -> str:
     size = SampleSize(prompts=None, reason=value.reason) if value.value is None else plan(value.value)
+    if size.prompts is None and size.processes:  # a plan was looked for, and none of any size decides
+        return _beyond(size.reason or "", value)
     if size.prompts is None or value.value is None:
         return f"no number of {unit} can be planned: {size.reason or 'there is no interval to plan from'}"
     in_all = max(size.prompts, value.n + 1)
+    times = in_all * (size.processes or 1) / (max(1, value.n) * (value.processes or 1))
+    if times > MOST_TIMES:
+        return _beyond(f"it takes {times:,.0f} times these decodes", value)
     fresh = f", each in {size.processes} fresh processes" if (size.processes or 1) > 1 else ""
     given, why = f", {size.given}" if size.given else "", f" ({size.reason})" if size.reason else ""
     return (
         f"{in_all - value.n:,} more {unit} ({in_all:,} in all{fresh}) would decide it with {POWER:.0%} power if it stays at "
         f"{_shown(bound, value.value)}{given}{why}; {_at_the_ends(bound, value, plan)}"
     )
+
+
+def _beyond(why: str, value: Quantity) -> str:
+    """What would help, by the larger part of the variance."""
+    spread, found = value.spread, "a wider margin, or another metric"
+    if spread and (spread.process or 0.0) ** 2 / (value.processes or 1) > spread.prompt**2 / value.n:
+        found = f"more processes or a quieter machine, for processes differ most (by {spread.process:.1%})"
+    elif spread:
+        found = f"longer answers or another metric, for prompts differ most (by {spread.prompt:.1%})"
+    return f"not decidable with this design: {why}; what would help: {found}"
 
 
 def _at_the_ends(bound: Bound, value: Quantity, plan: Plan) -> str:

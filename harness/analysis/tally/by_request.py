@@ -90,8 +90,7 @@ def tallies_of(
 def _of_row(whole: Tally, sample: Sample, row: int, one: TalliedRequest | None, trace: TraceArrays | None, first: int) -> Tally:
     """The request: what it wrote and waited for, with the passes that it was in."""
     told = sample.rows[row]
-    times = told.times if one is not None and one.counted else None
-    clock = None if whole.decode_s is None else times
+    latency_s, first_s = (one.request_s, one.first_token_s) if one is not None and one.counted else (None, None)
     share = told.output_tokens / whole.output_tokens if whole.output_tokens else 0.0
     decode_tokens, sums = max(0, told.output_tokens - first), whole.sums
     if trace is not None:
@@ -103,12 +102,12 @@ def _of_row(whole: Tally, sample: Sample, row: int, one: TalliedRequest | None, 
         answers=whole.answers[row : row + 1],
         output_tokens=told.output_tokens,
         decode_tokens=decode_tokens,
-        decode_s=None if clock is None else clock.last_token_s - clock.first_token_s,
-        prompt_s=None if clock is None else clock.first_token_s,
-        first_token_s=None if clock is None else clock.first_token_s,
-        latency_s=None if times is None else times.last_token_s,
+        decode_s=None if latency_s is None or first_s is None else latency_s - first_s,
+        prompt_s=first_s,
+        first_token_s=first_s,
+        latency_s=latency_s,
         counted=None,
-        energy_j=None if whole.energy_j is None or times is None else share * whole.energy_j,
+        energy_j=None if whole.energy_j is None or latency_s is None else share * whole.energy_j,
         sums=sums,
         requests=() if one is None else (one,),
     )
@@ -135,7 +134,6 @@ def _sums(whole: PassSums, trace: TraceArrays, row: int, own: Bools, final: Ints
         draft_passes=whole.draft_passes,
         draft_fed_tokens=whole.draft_fed_tokens,
         histogram=tuple(np.bincount(final).tolist()),
-        bytes_=float(timed.pricer.bytes_(timed.places).sum()) if timed else 0.0,
         priced_s=timed.pricer.by_rung(timed.pricer.decode_s(timed.places).sum(axis=0)) if timed else {},
         timed=timed,
     )

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean, median, stdev
 
 import numpy as np
@@ -54,7 +55,7 @@ MOST_R = 0.999
 class Window:
     """The steady part of a sample. ``answered``: requests that were so within it; ``came``: arrivals within it, and of a closed
     loop again the answered ones, each of which made room for another. ``tokens`` that came within it, those of an answer spread
-    evenly from its first to its last; ``in_flight``: mean number of unanswered requests. ``seed``: of the sample, which its
+    evenly from its first to its last; ``waited_s``: of all unanswered requests, within it. ``seed``: of the sample, which its
     arrivals and the order of its prompts were drawn from. ``growth``: as ``growth_of``, of arrivals of no trace; as
     large as can be where its lead-in would be longer than MOST_LEAD_IN.
     """
@@ -63,7 +64,7 @@ class Window:
     came: int
     answered: int
     tokens: float
-    in_flight: float
+    waited_s: float
     left_out: int
     seed: int | None
     growth: float | None
@@ -99,7 +100,6 @@ def requests_of(sample: Sample, load: Load | None, in_flight: int, first_tokens:
         return ()
     begin_s, end_s, counted = _steady(times, load, in_flight)
     tokens, length_s = [row.output_tokens for row in sample.rows], end_s - begin_s
-    waited_s = sum(max(0.0, min(_ended(one), end_s) - max(one.sent_s, begin_s)) for one in times)
     answered = sum(begin_s < _ended(one) <= end_s for one in times)
     together, growth = load is None or load.closed, None
     if load is not None and load.requests_per_s is not None:
@@ -112,7 +112,7 @@ def requests_of(sample: Sample, load: Load | None, in_flight: int, first_tokens:
             count * _share(one.sent_s + one.first_token_s, _ended(one), begin_s, end_s)
             for one, count in zip(times, tokens, strict=True)
         ),
-        in_flight=waited_s / length_s if length_s > 0 else 0.0,
+        waited_s=sum(_overlap_s(one.sent_s, _ended(one), begin_s, end_s) for one in times),
         left_out=len(times) - sum(counted),
         seed=sample.seed,
         growth=growth,
@@ -125,22 +125,15 @@ def requests_of(sample: Sample, load: Load | None, in_flight: int, first_tokens:
 
 def _request(times: RowTimes, window: Window, counted: bool, behind: int | None, load: Load | None) -> TalliedRequest:
     """``behind``: tokens behind the first piece; None: its stream tells no times of them."""
+    whole = TalliedRequest(window=window, counted=counted, request_s=times.last_token_s)
     if behind is None:
-        return TalliedRequest(window=window, counted=counted, request_s=times.last_token_s)
+        return whole
     per_token, first_s = (times.last_token_s - times.first_token_s) / behind if behind > 0 else None, times.first_token_s
     good = None
     if load is not None and (load.first_token_s or load.time_per_token_s):
         each_s = per_token or 0.0
         good = first_s <= (load.first_token_s or first_s) and each_s <= (load.time_per_token_s or each_s)
-    return TalliedRequest(
-        window=window,
-        counted=counted,
-        first_token_s=first_s,
-        time_per_token_s=per_token,
-        request_s=times.last_token_s,
-        gaps_s=tuple(times.gaps_s or ()),
-        good=good,
-    )
+    return replace(whole, first_token_s=first_s, time_per_token_s=per_token, gaps_s=tuple(times.gaps_s or ()), good=good)
 
 
 def _steady(times: Sequence[RowTimes], load: Load | None, in_flight: int) -> tuple[float, float, list[bool]]:
@@ -192,4 +185,8 @@ def _share(begin_s: float, end_s: float, window_begin_s: float, window_end_s: fl
     """Of a span, the share within a window; a span of no length is within or without."""
     if end_s <= begin_s:
         return float(window_begin_s < begin_s <= window_end_s)
-    return max(0.0, min(end_s, window_end_s) - max(begin_s, window_begin_s)) / (end_s - begin_s)
+    return _overlap_s(begin_s, end_s, window_begin_s, window_end_s) / (end_s - begin_s)
+
+
+def _overlap_s(begin_s: float, end_s: float, window_begin_s: float, window_end_s: float) -> float:
+    return max(0.0, min(end_s, window_end_s) - max(begin_s, window_begin_s))

@@ -66,11 +66,15 @@ class PassSums:
     forward_s: float | None = None
     """Of target and draft models, as are all times, bytes and prices; None where the passes were not timed one by one."""
     sampler_s: float | None = None
-    bytes_: float = 0.0
     priced_s: dict[str, Band] = field(default_factory=dict)
     """Price per rung (low, expected, high), sampler included; empty where the part was not timed."""
     timed: TimedPasses | None = None
     """The passes themselves, where the part was timed."""
+
+    @property
+    def bytes_(self) -> float:
+        """Modelled; 0 where the part was not timed."""
+        return float(self.timed.pricer.bytes_(self.timed.places).sum()) if self.timed else 0.0
 
 
 @frozen
@@ -78,12 +82,7 @@ class Written:
     """One answer of a decode, to the prompt (task, prompt id)."""
 
     prompt: PromptKey
-    cluster: str | None
-    ids: list[int] | None
-    """None where the record has none, as in ``distinct4``, the distinct_share of them."""
-    distinct4: float | None
-    correct: bool | None
-    ungraded_reason: str | None
+    row: RowResult
 
 
 @frozen
@@ -167,8 +166,8 @@ def labels_of(tallies: Decodes) -> tuple[list[Grouped], list[int]]:
     units, sampled = units_of(tallies), tasks_sampled(tallies)
     for unit, one in zip(units, tallies, strict=True):
         for answer in one.answers:
-            if answer.cluster is not None:
-                above[top(unit)] = top((answer.prompt[0], answer.cluster))
+            if answer.row.cluster is not None:
+                above[top(unit)] = top((answer.prompt[0], answer.row.cluster))
     grouped = [Grouped("", unit[0], unit) if sampled else Grouped(unit[0], top(unit), unit) for unit in units]
     return grouped, [one.key[3] for one in tallies]
 
@@ -193,15 +192,7 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
     return Tally(
         key=(case.task, sample.group, sample.repeat, sample.process),
         answers=tuple(
-            Written(
-                prompt=("" if "/" in row.prompt_id else case.task, row.prompt_id),
-                cluster=row.cluster,
-                ids=row.output_ids,
-                distinct4=None if row.output_ids is None else distinct_share(row.output_ids),
-                correct=row.correct,
-                ungraded_reason=row.ungraded_reason if row.correct is None else None,
-            )
-            for row in sample.rows
+            Written(prompt=("" if "/" in row.prompt_id else case.task, row.prompt_id), row=row) for row in sample.rows
         ),
         output_tokens=output_tokens,
         decode_tokens=output_tokens - given,
@@ -239,7 +230,6 @@ def _sums(sample: Sample, trace: TraceArrays, pricer: Pricer | None) -> PassSums
         histogram=tuple(np.bincount([*final[own][active[own]].tolist(), *drafted]).tolist()),
         forward_s=trace.decode_seconds("forward_s"),
         sampler_s=trace.decode_seconds("sampler_s"),
-        bytes_=float(timed.pricer.bytes_(timed.places).sum()) if timed else 0.0,
         priced_s=_priced(timed, trace, read) if timed else {},
         timed=timed,
     )

@@ -32,11 +32,16 @@ CLOCKLESS = {
     "its stream has fewer pieces than tokens": (
         "time every token, those of reasoning too, each in a piece of its own (a newer tool, a stream interval of 1)"
     ),
+    "a step of its clock is more than 1 % of its decode": (
+        "have longer answers decoded, or measure with a finer clock, whose times are not rounded"
+    ),
 }
-"""Rules by which a stream does not tell the time of decoding, with what to do. The whole request keeps its time."""
+"""Rules by which the clock does not tell the time of decoding, with what to do. The whole request keeps its time."""
 QUIET = "run it again on a quiet machine"
 MOST_TOGETHER = 0.2
 """Share of an answer's gaps without a time, where an arm has half of it: a busy client reads some pieces late, 8 % of all."""
+COARSEST_CLOCK, FINE_S = 0.01, 1e-5
+"""Share of a decode that a step of its clock may be, and a step that is none. Five different times show a step."""
 MOST_UNTOLD = 0.1
 """Share of tokens; a token that ends no letter has no piece of its own."""
 SET_BY_S, SLEWED = 0.05, 1e-3
@@ -53,13 +58,15 @@ STREAM = "start the server with --stream-interval 1 (vLLM, SGLang), so that each
 class Usual:
     """The median kernel time of a part's samples, and the fastest clock of an arm's; None where nothing was read.
 
-    ``together``: the mean over an arm's answers of harness.record.bounds.arrived_together.
+    ``together``: the mean over an arm's answers of harness.record.bounds.arrived_together. ``step_s``: of the
+    arm's clock, the largest time in whole microseconds of which all its times are multiples; 0: too few to tell.
     """
 
     kernel_s: float | None
     sm_clock_mhz: float | None
     logical_cores: int | None
     together: float = 0.0
+    step_s: float = 0.0
 
 
 @frozen
@@ -114,7 +121,8 @@ def broken_rules(sample: Sample, usual: Usual, limits: HealthLimits) -> tuple[st
         "the server put a request off for lack of memory": read["served_preempted"] > 0,
     }
     held = min(_together(sample), 2 * usual.together) > MOST_TOGETHER
-    broken |= zip(CLOCKLESS, (held, read[UNTOLD] > 1 + MOST_UNTOLD * sample.rows[0].output_tokens), strict=True)
+    coarse = FINE_S < usual.step_s > COARSEST_CLOCK * (sample.decode_s or math.inf)
+    broken |= zip(CLOCKLESS, (held, read[UNTOLD] > 1 + MOST_UNTOLD * sample.rows[0].output_tokens, coarse), strict=True)
     return tuple(rule for rule, applies in broken.items() if applies)
 
 
@@ -128,11 +136,15 @@ def usual_of(part: Iterable[Sample], arm: Sequence[Sample], logical_cores: int |
     """The usual values among the timed samples of one part, and of one of its arms at one batch size."""
     kernels = kernel_times_s(part)
     clocks = [s.meters["sm_clock_mhz"] for s in arm if "sm_clock_mhz" in s.meters]
+    times = {
+        round(1e6 * seconds) for one in arm for seconds in (one.prefill_s, one.decode_s) if seconds and math.isfinite(seconds)
+    }
     return Usual(
         kernel_s=statistics.median(kernels) if kernels else None,
         sm_clock_mhz=max(clocks, default=None),
         logical_cores=logical_cores,
         together=fmean(map(_together, arm)) if arm else 0.0,
+        step_s=math.gcd(*times) / 1e6 if len(times) > 4 else 0.0,
     )
 
 

@@ -5,8 +5,8 @@ Its requests are held against the figures that the tool itself worked out of the
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from math import inf, isclose
 
 from harness.formatting import count, seconds
@@ -21,6 +21,7 @@ WARM = 3.0
 """Of the same prompts no start is so much slower to the first token than another."""
 SAID = ("passes", "output_ids", "machine")
 Found = tuple[str, str]
+"""What contradicts what, and where."""
 
 
 def _of_requests(run: Run) -> Iterator[Found]:
@@ -58,17 +59,39 @@ def _of_files(run: Run) -> Iterator[Found]:
 
 
 def _files_once(run: Run) -> Iterator[Found]:
-    first: dict[str, str] = {}
+    """By their digests, and by the times of their requests."""
+    keyed: list[tuple[Hashable, str]] = []
     for file, samples in _by_file(run):
-        times = repr(sorted((one.prefill_s, one.decode_s) for one in samples if one.decode_s))
-        for key in (file.sha256, times) if samples else (file.sha256,):
-            if key in first:
-                yield "two files are one and the same", f"{first[key]} and {_named(file)}"
-                break
-        first |= {file.sha256: _named(file), times: _named(file)}
+        times = sorted((one.prefill_s or 0.0, one.decode_s) for one in samples if one.decode_s)
+        keyed += [(key, _named(file)) for key in (file.sha256, tuple(times)) if key]
+    for names in dict.fromkeys(twice(keyed)):
+        yield "two files are one and the same", names
 
 
-IMPORTED_CHECKS: tuple[Callable[[Run], Iterator[Found]], ...] = (_of_requests, _of_files, _files_once)
+def _requests_once(run: Run) -> Iterator[Found]:
+    """Times finer than a microsecond are never the same to the last digit in two requests; coarser ones may be by chance."""
+    first: dict[tuple[float | None, ...], str] = {}
+    shared: Counter[str] = Counter()
+    for file, samples in _by_file(run):
+        timed = {(one.prefill_s, one.decode_s or 0.0, one.meters.get(REQUEST_S)) for one in samples}
+        of_file = {times for times in timed if abs(round(times[1], 6) - times[1]) > 1e-9}
+        shared.update(f"{first[times]} and {_named(file)}" for times in of_file if times in first)
+        first = dict.fromkeys(of_file, _named(file)) | first
+    for files, requests in shared.items():
+        if requests > 1:
+            yield "two files hold the same requests, by their times to the last digit", f"{files}: {requests}"
+
+
+def twice(keyed: Iterable[tuple[Hashable, str]]) -> Iterator[str]:
+    """The places of every key that occurs again, joined with those of its first."""
+    first: dict[Hashable, str] = {}
+    for key, place in keyed:
+        if key in first:
+            yield place if place == first[key] else f"{first[key]} and {place}"
+        first.setdefault(key, place)
+
+
+IMPORTED_CHECKS: tuple[Callable[[Run], Iterator[Found]], ...] = (_of_requests, _of_files, _files_once, _requests_once)
 
 
 def _placed(run: Run) -> Iterator[tuple[Sample, str]]:

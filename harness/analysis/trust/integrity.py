@@ -8,12 +8,12 @@ none. Whoever alters a record and seals it anew must keep all of this true; what
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 
 import numpy as np
 
 from harness.analysis.tally.pass_arrays import TraceArrays
-from harness.analysis.trust.imported import IMPORTED_CHECKS
+from harness.analysis.trust.imported import IMPORTED_CHECKS, Found, twice
 from harness.analysis.trust.regrading import regrade
 from harness.formatting import count
 from harness.frozen import frozen
@@ -27,8 +27,6 @@ CLOCK_S, CLOCK_SHARE = 0.005, 0.01
 """Two clocks may disagree by so much: wall clock and timer, timer and pass clock."""
 STEP_S = 1.0
 """A wall clock that is set right may jump back by so much between two samples."""
-Found = tuple[str, str]
-"""What contradicts what, and where."""
 
 
 def _of_sample(case: CaseHeader, sample: Sample, trace: TraceArrays, part: WrittenPart) -> list[str]:
@@ -75,14 +73,14 @@ def _scenario(run: Run) -> Iterator[Found]:
 
 def _once(run: Run) -> Iterator[Found]:
     """But for warm-ups, which whoever goes on with a run takes again."""
-    for names in _twice((sample.key, place) for sample, place in _placed(run) if not sample.warmup):
+    for names in twice((sample.key, place) for sample, place in _placed(run) if not sample.warmup):
         yield "the same sample is there twice", names
 
 
 def _measured_once(run: Run) -> Iterator[Found]:
     """Two decodes by a clock never take the same time to the last digit, in their prompt's pass, in whole and in each pass."""
     timed = ((s, s.packed_passes, place) for s, place in _placed(run) if s.decode_s and s.prefill_s and s.ended_at)
-    for names in _twice(((s.prefill_s, s.decode_s, passes.data), place) for s, passes, place in timed if passes):
+    for names in twice(((s.prefill_s, s.decode_s, passes.data), place) for s, passes, place in timed if passes):
         yield "two decodes took the same times to the last digit", names
 
 
@@ -124,7 +122,7 @@ def _sessions(run: Run) -> Iterator[Found]:
     """
     starts = run.events("start")
     told = dict.fromkeys(tuple(map(one.get, ("pid", "taken_at", "node", "process"))) for one in starts)
-    for names in _twice((one[:3], f"process {one[3]}") for one in told if one[0] is not None):
+    for names in twice((one[:3], f"process {one[3]}") for one in told if one[0] is not None):
         yield "two processes are one and the same", names
     if not starts or run.header.record_version < SEALED_SINCE or any(sample.node for sample in run.samples):
         return
@@ -148,15 +146,6 @@ def _placed(run: Run) -> Iterator[tuple[Sample, str]]:
         yield one, f"{one.case_id}, group {one.group}, repeat {one.repeat}, process {one.process}{warm}"
 
 
-def _twice(keyed: Iterable[tuple[Hashable, str]]) -> Iterator[str]:
-    """The places of every key that occurs again, joined with those of its first."""
-    first: dict[Hashable, str] = {}
-    for key, place in keyed:
-        if key in first:
-            yield place if place == first[key] else f"{first[key]} and {place}"
-        first.setdefault(key, place)
-
-
 def _at_most(seconds: float) -> float:
     return seconds * (1 + CLOCK_SHARE) + CLOCK_S
 
@@ -178,6 +167,7 @@ def contradictions(run: Run) -> dict[str, list[str]]:
 
 
 AS_WRITTEN = "judge the record as the run wrote it, or run again"
+FINISH = "finish the run: the same sbd run command continues it"
 
 
 @frozen
@@ -192,7 +182,8 @@ class Contradiction:
 @frozen
 class Integrity:
     """``demanded``: why a demanded signature is not there. ``not_graded``: why some answers could not be graded again.
-    ``unmeasured``: why no arm has a sample. ``record_sha256``: the digest of what the record holds, that its pages carry.
+    ``unmeasured``: why no arm has a sample. ``unended``: why nothing is decided yet, for whoever looks and then goes on decides
+    by chance. ``record_sha256``: the digest of what the record holds, that its pages carry.
     """
 
     seal: SealState = "unsealed"
@@ -203,6 +194,7 @@ class Integrity:
     not_graded: tuple[str, ...] = ()
     demanded: str | None = None
     unmeasured: str | None = None
+    unended: str | None = None
     record_sha256: str | None = None
 
     @property
@@ -223,7 +215,7 @@ class Integrity:
     @property
     def words(self) -> str:
         """One line for people."""
-        return self.void or self.seal_words
+        return self.void or "; ".join(filter(None, (self.seal_words, self.unended)))
 
 
 def integrity_of(run: Run) -> Integrity:
@@ -240,5 +232,6 @@ def integrity_of(run: Run) -> Integrity:
         graded_again=regraded.again,
         not_graded=tuple(sorted(regraded.reasons)),
         unmeasured=run.unmeasured,
+        unended=run.unended,  # a stopping rule that was planned before the run is to be asked here
         record_sha256=run.seal.record or None,
     )

@@ -104,7 +104,9 @@ def figures(requests: Sequence[MeasuredRequest], rule: Rule = "per_request") -> 
     }
     later = [one.output_tokens - 1.0 for one in requests if one.output_tokens > 1]
     found = dict[str, float]()
-    for figure, known in ((figure, known) for figure, known in values.items() if known):
+    for figure, known in values.items():
+        if not known:
+            continue
         weights = later if figure == "time_per_token_s" else [1.0] * len(known)
         told = _by_request(known) if rule == "per_request" else _by_token(list(zip(known, weights, strict=True)))
         found |= {f"{name}_{figure}": one for name, one in told.items()}

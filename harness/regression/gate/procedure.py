@@ -188,10 +188,9 @@ def judge_look(
         else:
             terms = place_terms(signs[: len(values)]) if signs else ()
             means[metric] = freed_mean([metric.sign * d for d in values], terms)
-    judged = [metric for metric in metrics if metric in means]
-    p_slower = [means[metric].p_above(math.log1p(metric.margin)) for metric in judged]
-    for metric, test in zip(judged, holm(p_slower, alpha, len(metrics) if family is None else family), strict=True):
-        mean = means[metric]
+    p_slower = [mean.p_above(math.log1p(metric.margin)) for metric, mean in means.items()]
+    tests = holm(p_slower, alpha, len(metrics) if family is None else family)
+    for (metric, mean), test in zip(means.items(), tests, strict=True):
         passed = mean.p_below(math.log1p(metric.margin)) <= alpha
         findings[metric] = GateFinding(
             metric=metric,

@@ -112,11 +112,12 @@ def read_lines(
     newest = max((row.comparison_version for row in every), default=None)
     current = [row for row in every if outdated or row.comparison_version == newest]
     series = _series(connection, wanted, metrics, cell, _of_lines(current, last))
-    left_out = len(every) - len(current)
     undated = sum(not row.measured_at for row in current)
     unplaced = sum(row.revision is not None and not row.committed_at for row in current)
     notes = tuple(f"{count} runs {words}" for count, words in ((undated, UNDATED), (unplaced, UNPLACED)) if count)
-    return Lines(series=tuple(series), runs=len(every), outdated=left_out, comparison_version=newest, notes=notes)
+    return Lines(
+        series=tuple(series), runs=len(every), outdated=len(every) - len(current), comparison_version=newest, notes=notes
+    )
 
 
 def _of_lines(records: Sequence[Any], last: int | None) -> list[_OfLine]:
@@ -159,9 +160,7 @@ def _point(members: list[Any], by_commit: bool) -> Point:
 
 def _series(connection: Connection, wanted: Wanted, metrics: Sequence[str], cell: str, lines: list[_OfLine]) -> list[Series]:
     whose = (FIGURES.c.metric, FIGURES.c.cell, FIGURES.c.arm)
-    of_wanted = []
-    if wanted != Wanted():
-        of_wanted.append(FIGURES.c.record_id.in_(filtered(select(RECORDS.c.id), wanted)))
+    of_wanted = [] if wanted == Wanted() else [FIGURES.c.record_id.in_(filtered(select(RECORDS.c.id), wanted))]
     every = rows(connection, select(*whose).where(FIGURES.c.metric.in_(metrics), *of_wanted).distinct().limit(MOST_SERIES + 1))
     if len(every) > MOST_SERIES:
         raise UserError(

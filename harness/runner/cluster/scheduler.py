@@ -75,6 +75,7 @@ def spread(job: Job, out_dir: Path | None, cluster: Cluster, progress: Progress)
         else:
             progress.note(f"continuing {directory}")
         _Spread(job, store, cluster, progress, order).take_all()
+        store.end()
     return directory
 
 
