@@ -130,7 +130,7 @@ def test_no_text_of_a_record_is_obeyed(text: str) -> None:
     assert_inert(comparing.render(compare_runs(run, run, [text], 1), text, text))
     kept = record(1, figure(None), figure(2.0, arm=text, cell=text))
     kept = planted(kept, text, frozenset({"measured_at", "metric", "better"}))
-    assert_inert(history.record_table(kept))
+    assert_inert(history.record_table(kept, 2))
     assert_inert(history.records_table([kept]))
     assert_inert(json_text(history.described(kept)))
 
