@@ -103,7 +103,7 @@ def test_agreement_with_ntp_is_a_column_a_claim_and_a_gated_count() -> None:
         for claim in ("identical_to_ntp >= 0.3", "identical_to_ntp >= 0.99", "identical_to_ntp >= 0.8", "identical_to_ntp >= 1")
     }
     assert [one.word for one in said.values()] == ["confirmed", "refuted", "inconclusive", "refuted"]
-    assert "more prompts" in str(said["identical_to_ntp >= 0.8"].remedy)
+    assert "what would help: a wider margin" in str(said["identical_to_ntp >= 0.8"].remedy)
     whole = outputs_changed("SBD k=16 γ=0.1", set(), lossless=GREEDY)
     of_all = verdict(compare(whole), (read_claim("identical_to_ntp >= 1 at arm='SBD k=16 γ=0.1'"),), whole.header).judgements[0]
     assert of_all.word == "inconclusive" and "no sample shows a share to be 1" in str(of_all.remedy)
