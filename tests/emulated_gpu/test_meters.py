@@ -60,6 +60,7 @@ def test_a_window_has_every_figure_that_is_promised(device):
     found = available.windows.close()
     assert found.values.keys() | found.reasons.keys() == available.windows.figures.keys()
     assert found.values.keys() >= ALWAYS | {COUNTED, "energy_j", "kernel_before_s", "compiled_graphs"}
+    assert found.values["throttle_hw_thermal_s"] == 0 < found.values["throttle_power_cap_s"], "heat would void every time"
     assert found.values["compiled_graphs"] == 0 and 0 < found.values[COUNTED] <= 100 and device.faults() == before
 
 
