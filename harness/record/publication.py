@@ -49,18 +49,28 @@ def pages_of(path: Path, seal: Seal | None) -> Iterator[tuple[str, bytes, str]]:
         yield name, page, state
 
 
-def repeated(run: Path) -> str | None:
+Begun = Mapping[str, Mapping[str, str]]
+"""When runs began, by the digest of their scenario and their id: a copy is no other run."""
+
+
+def begun_in(folder: Path) -> Begun:
+    """Of the runs in a folder; what cannot be read there is left out."""
+    found: dict[str, dict[str, str]] = {}
+    for file in folder.glob(f"*/{HEADER}"):
+        with suppress(SbdError):
+            header = read_header(file)[0]
+            found.setdefault(header.scenario_digest, {})[header.run_id] = header.created_at
+    return found
+
+
+def repeated(run: Path, beside: Begun | None = None) -> str | None:
     """``run 3 of 3 of this scenario here``: by when they began, in its folder; None where it is the only one.
 
-    What cannot be read there is left out, and a copy is no other run. ``run``: its directory or its run.json.
+    ``run``: its directory or its run.json. ``beside``: the runs in its folder, where the caller has read them.
     """
     file = (run / HEADER if run.is_dir() else run).absolute()
-    own, begun = read_header(file)[0], dict[str, str]()
-    for beside in file.parent.parent.glob(f"*/{HEADER}"):
-        with suppress(SbdError):
-            one = read_header(beside)[0]
-            if one.scenario_digest == own.scenario_digest:
-                begun[one.run_id] = one.created_at
+    own, known = read_header(file)[0], begun_in(file.parent.parent) if beside is None else beside
+    begun = known.get(own.scenario_digest, {})
     place, runs = sum(at <= own.created_at for at in begun.values()), len(begun)
     return f"run {place} of {runs} of this scenario here" if runs > 1 else None
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness.analysis.answer import Derived
 from harness.errors import RecordError, SbdError, UserError
-from harness.record.publication import OWN, REPORTS, pages_of, repeated
+from harness.record.publication import OWN, REPORTS, begun_in, pages_of, repeated
 from harness.record.regular_file import write_whole
 from harness.record.seal import Digest, Seal
 from harness.record.store import EVENTS, HEADER, SAMPLES, kept, read_run
@@ -72,13 +72,13 @@ def write_gallery(folder: Path, tell: Callable[[str], object] = str) -> Path:
 
 def render(folder: Path, tell: Callable[[str], object] = str) -> str:
     """The page as one HTML document, without a script."""
-    listed, left_out = [], []
+    listed, left_out, beside = [], [], begun_in(folder)
     for path in sorted(folder.glob("*")):
         try:
             if path.is_symlink() and not path.is_file():
                 raise UserError(f"{path}: is a symbolic link, and no run is read through one")
             if path.is_dir() and (os.path.lexists(path / HEADER) or not os.access(path, os.X_OK)):
-                listed.append(_listed(path, *row_of(path)))
+                listed.append(_listed(path, *row_of(path)) | {"repeated": repeated(path, beside)})
             elif path.is_dir() and os.path.lexists(path / ELSEWHERE):
                 card = read_elsewhere(path)
                 listed.append(_listed(path, card.row, Seal(state="unsealed", record=card.record), card.restored_by))
@@ -132,5 +132,5 @@ def _listed(path: Path, row: GalleryRow, seal: Seal | None, restored_by: str = "
         "not_linked": pages,
         "files": [(name, said) for name, said in words.items() if (path / name).is_file()],
         "restored_by": restored_by,
-        "repeated": None if restored_by else repeated(path),
+        "repeated": None,
     }
