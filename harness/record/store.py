@@ -142,7 +142,8 @@ class RunStore:
 
         Raises StorageError as ``append`` does, RecordError as read_run.
         """
-        if read_run(self.directory).unended is not None:
+        header, check = _opened_seal(self.directory)
+        if _happened(self.directory, header, check).unended is not None:
             self.append_session({"event": "end"})
 
     def _append(self, name: str, line: str, sync: bool = True) -> None:
@@ -216,17 +217,18 @@ def read_run(path: Path) -> Run:
     directory = path.parent if path.name == HEADER else path
     header, check = _opened_seal(directory)
     samples = _read_samples(directory / SAMPLES, check, header)
-    events = _read_lines(directory / EVENTS, check, Event)
-    sessions = [event.session for event in events if event.session is not None]
-    if measured := calibrations(sessions):
+    run = _happened(directory, header, check)
+    if measured := calibrations(run.sessions):
         header = header.model_copy(update={"calibration": (header.calibration or {}) | measured})
-    return Run(
-        header=header,
-        samples=samples,
-        outcomes=[event.outcome for event in events if event.outcome is not None],
-        sessions=sessions,
-        seal=check.seal(),
-    )
+    return run.model_copy(update={"header": header, "samples": samples, "seal": check.seal()})
+
+
+def _happened(directory: Path, header: RunHeader, check: SealCheck) -> Run:
+    """The run without its samples, which are most of a record."""
+    events = _read_lines(directory / EVENTS, check, Event)
+    outcomes = [event.outcome for event in events if event.outcome is not None]
+    sessions = [event.session for event in events if event.session is not None]
+    return Run(header=header, samples=[], outcomes=outcomes, sessions=sessions)
 
 
 def read_seal(directory: Path) -> SealCheck:

@@ -72,7 +72,7 @@ class Window:
 
 @frozen
 class TalliedRequest:
-    """One request, by its client. ``time_per_token_s``: mean over the tokens behind the first piece, None where there is none.
+    """One request, by its client. ``time_per_token_s``: mean over the tokens after the first piece, None where there is none.
 
     ``gaps_s``: between the pieces of its answer. ``good``: within the limits of its load; None: it has none. All but the whole
     request are absent where its stream does not tell them.
@@ -123,12 +123,12 @@ def requests_of(sample: Sample, load: Load | None, in_flight: int, first_tokens:
     )
 
 
-def _request(times: RowTimes, window: Window, counted: bool, behind: int | None, load: Load | None) -> TalliedRequest:
-    """``behind``: tokens behind the first piece; None: its stream tells no times of them."""
+def _request(times: RowTimes, window: Window, counted: bool, after: int | None, load: Load | None) -> TalliedRequest:
+    """``after``: tokens after the first piece; None: its stream tells no times of them."""
     whole = TalliedRequest(window=window, counted=counted, request_s=times.last_token_s)
-    if behind is None:
+    if after is None:
         return whole
-    per_token, first_s = (times.last_token_s - times.first_token_s) / behind if behind > 0 else None, times.first_token_s
+    per_token, first_s = (times.last_token_s - times.first_token_s) / after if after > 0 else None, times.first_token_s
     good = None
     if load is not None and (load.first_token_s or load.time_per_token_s):
         each_s = per_token or 0.0
