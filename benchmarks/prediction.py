@@ -22,7 +22,7 @@ import yaml
 from benchmarks.measured_run import measured_run, print_void
 from benchmarks.results_file import write_results
 from harness.analysis.answer import compare
-from harness.analysis.figures.arm_metrics import Prediction
+from harness.analysis.figures.predictions import Prediction
 from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.analysis.tally.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
 from harness.analysis.tally.prices import ladder

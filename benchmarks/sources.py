@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 from benchmarks.house import imports_of
 
 ROOT = Path(__file__).resolve().parent.parent
-FORM = ("harness", "benchmarks", "tests", "benchmarks.results_file")
-"""The version, and the form of a result: no figure depends on them."""
+FORM = ("harness", "benchmarks", "tests", "benchmarks.results_file", "benchmarks.sources")
+"""The version, the form of a result, and this file, which names the program: no figure depends on them."""
 MODULE = re.compile(r"(?:harness|benchmarks|tests)(?:\.\w+)+\.?")
 PATH = re.compile(r"\w[\w/-]{0,99}[/.][\w/.-]{1,99}")
 SAMPLES, ELSEWHERE = "samples.jsonl.gz", "elsewhere.json"

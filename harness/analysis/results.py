@@ -7,7 +7,8 @@ from dataclasses import field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal
 
-from harness.analysis.figures.arm_metrics import Factors, Paired, PassParts, Prediction
+from harness.analysis.figures.arm_metrics import Factors, Paired, PassParts
+from harness.analysis.figures.predictions import Prediction
 from harness.analysis.figures.request_figures import RequestCounts
 from harness.analysis.judge.judgement import Judgements
 from harness.analysis.tally.pass_values import PassCurve, PassWidth, Roof

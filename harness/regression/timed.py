@@ -12,15 +12,15 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
-from harness.analysis.figures.arm_figures import whole
 from harness.analysis.figures.arms import beside_ntp
+from harness.analysis.figures.of_files import whole
 from harness.analysis.figures.request_figures import percentile_by_process
 from harness.analysis.tally.by_request import Tallies
 from harness.analysis.tally.tally import PromptKey, Tally, labels_of
 from harness.frozen import frozen
 from harness.record.schema import CaseHeader, Run
 from harness.regression.metrics import CellMetric, log_ratio, metric_of
-from harness.stats.bootstrap import Grouped
+from harness.stats.crossed import Grouped
 from harness.stats.two_runs import Observations
 
 Prompts = tuple[PromptKey, ...]

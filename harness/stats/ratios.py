@@ -15,7 +15,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from harness.stats.bootstrap import Cells, VarianceOfMean, gather, influences, log_ratio, quantiles
+from harness.stats.bootstrap import influences, log_ratio, quantiles
+from harness.stats.crossed import Cells, VarianceOfMean, gather
 from harness.stats.quantity import CONFIDENCE, Floats, Quantity, absent, t_reach
 
 FEWEST_PROMPTS_FOR_TOTALS = 5

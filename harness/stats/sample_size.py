@@ -15,7 +15,8 @@ import numpy as np
 from scipy import special
 
 from harness.frozen import frozen
-from harness.stats.bootstrap import SPREAD_CONFIDENCE, filled, gather, hidden
+from harness.stats.bootstrap import SPREAD_CONFIDENCE, hidden
+from harness.stats.crossed import filled, gather
 from harness.stats.quantity import (
     CONFIDENCE,
     FEWEST_PROCESSES,

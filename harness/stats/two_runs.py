@@ -15,7 +15,7 @@ import numpy as np
 from scipy import special
 
 from harness.frozen import frozen
-from harness.stats.bootstrap import NO_SPREAD, Cells, gather, variance_of_mean, within_strata
+from harness.stats.crossed import NO_SPREAD, Cells, gather, variance_of_mean, within_strata
 from harness.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, Floats, Quantity, Variance, absent, added_up
 from harness.stats.ratios import within
 

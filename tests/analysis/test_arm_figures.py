@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.analysis.answer import compare
-from harness.analysis.figures.arm_metrics import predictions
+from harness.analysis.figures.predictions import predictions
 from harness.analysis.results import ArmResult
 from harness.analysis.tally.pass_values import DURING_RUN
 from harness.record.schema import Run, Sample

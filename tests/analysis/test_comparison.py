@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.analysis.answer import COMPARISON_VERSION, compare, to_json
-from harness.analysis.figures.arm_metrics import ratio_of_independent
 from harness.analysis.results import ArmResult, Comparison
 from harness.hardware.profile import Calibration
 from harness.record.schema import CaseOutcome, Run
 from harness.reporting.sentences import paragraphs
 from harness.roofline.ceilings import ceilings_from_calibration
+from harness.stats.ratios import ratio_of_independent
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.environments import with_claims
 from tests.helpers.pass_bytes import pass_bytes

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.simulated_load import LoadShape, beside, simulated, truth
 from harness.analysis.answer import compare
-from harness.analysis.cells import arm_result  # noqa: F401  registers the figures
+from harness.analysis.arm_results import arm_result  # noqa: F401  registers the figures
 from harness.analysis.figures.arms import ONE_DRAW
 from harness.analysis.judge.verdict import verdict
 from harness.analysis.results import ArmResult, Comparison

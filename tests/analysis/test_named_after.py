@@ -13,7 +13,7 @@ from harness.analysis.judge.verdict import claims_for, verdict
 from harness.record.schema import Run
 from harness.reporting.page import render
 from harness.scenario.claim_text import read_claim
-from harness.stats.bootstrap import Grouped
+from harness.stats.crossed import Grouped
 from harness.stats.ratios import geometric_mean_ratio
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.environments import with_claims

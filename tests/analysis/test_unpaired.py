@@ -13,7 +13,7 @@ import pytest
 from scipy import stats as scipy_stats
 
 from harness.analysis.cells import cells_of
-from harness.analysis.figures.arm_figures import speedups_of_files, whole
+from harness.analysis.figures.of_files import speedups_of_files, whole
 from harness.analysis.tally.by_request import Tallies
 from harness.analysis.tally.tally import Tally, tally
 from harness.record.imports.formats import read_file

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.analysis.answer import compare
-from harness.analysis.figures.arm_metrics import pair_up, predictions
+from harness.analysis.figures.arm_metrics import pair_up
+from harness.analysis.figures.predictions import predictions
 from harness.analysis.tally.prices import ladder, machine_spread, measured_passes
 from harness.analysis.tally.pricing import Pricer
 from harness.analysis.tally.tally import tally

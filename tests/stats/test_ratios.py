@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from harness.stats.bootstrap import filled, influences, log_ratio, quantiles, smoothed, variance_of_mean
+from harness.stats.bootstrap import influences, log_ratio, quantiles, smoothed
+from harness.stats.crossed import filled, variance_of_mean
 from harness.stats.quantity import Quantity
 from harness.stats.ratios import geometric_mean_ratio, ratio_of_totals, ratio_percentiles
 

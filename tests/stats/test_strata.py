@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from harness.stats.bootstrap import Cells, Grouped, gather, within_strata
+from harness.stats.crossed import Cells, Grouped, gather, within_strata
 from harness.stats.quantity import Quantity
 from harness.stats.ratios import geometric_mean_ratio, ratio_of_totals
 from harness.stats.sample_size import percentile, percentile_over_processes, prompts_for_width

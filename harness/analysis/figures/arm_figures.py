@@ -5,26 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from operator import attrgetter
-from statistics import median
 
 from harness.analysis.figures import accuracy as on_accuracy
 from harness.analysis.figures import arm_metrics
 from harness.analysis.figures.arm_metrics import Pair, Term, pair_up
 from harness.analysis.figures.arms import NO_NTP, NOT_TIMED, TOTALS, ArmBesideNtp, Figures, both, figure
+from harness.analysis.figures.of_files import speedups_of_files
 from harness.analysis.tally.pass_values import DURING_RUN, price_words
-from harness.analysis.tally.tally import Decodes, Tally, distinct_share, labels_of
+from harness.analysis.tally.tally import distinct_share, labels_of
 from harness.scenario.metrics import PERCENTILES, PRICES
-from harness.stats.quantity import Quantity, absent, exact
+from harness.stats.quantity import absent, exact
 from harness.stats.sample_size import percentile_over_processes
-from harness.stats.two_runs import ratio_of_files
 
 ENERGY_STEP_S, CPU_ENERGY_STEP_S = 0.1, 0.001
 """Seconds between two steps of the energy counter of a GPU (NVML) and of a CPU (RAPL)."""
 NO_ENERGY = "no energy was read over these decodes (sbd doctor says what this machine can read)"
 REPETITIVE = 0.6
 """An answer with a smaller share of distinct 4-grams repeats itself."""
-NO_REQUEST_TIMES = "no request of one of the two sides has a time and a token after its first one"
 NOT_SERVED = "no server decoded this arm, or nothing was greedy: only then are answers held against the weights"
 BY_DEFINITION = "NTP is what the other arms are compared with: 1 by definition"
 
@@ -214,57 +211,3 @@ def _prediction_error(row: str, price: str | None, pairs: Sequence[Pair], why_no
         method = f"{price_words(price)} roofline; {quotient.method}"
         found[key] = replace(quotient, value=value, low=low, high=high, method=method)
     return found
-
-
-def whole(tallies: Decodes) -> Tally:
-    """All requests of a file as one: times and tokens added up, the time of the prompt their median."""
-    prompts_s = [one.prompt_s for one in tallies if one.prompt_s is not None]
-    return replace(
-        tallies[0],
-        answers=(),
-        decode_s=math.fsum(one.decode_s or 0.0 for one in tallies),
-        decode_tokens=sum(one.decode_tokens for one in tallies),
-        latency_s=math.fsum(one.latency_s or 0.0 for one in tallies),
-        output_tokens=sum(one.output_tokens for one in tallies),
-        prompt_s=median(prompts_s) if prompts_s else None,
-    )
-
-
-def speedups_of_files(
-    ntp: Decodes, arm: Decodes, seconds: str, tokens: str, widest: int, confidence: float
-) -> tuple[Quantity, Quantity]:
-    """Seconds per token, NTP ÷ arm, where the files of an imported run hold no common prompts: geometric mean, ratio of totals.
-
-    A file is one process. By the geometric mean it has the geometric mean over requests of their time per token, by totals the
-    time of all by the tokens of all, to which each request adds its influence.
-
-    Args:
-        widest: most requests of a file, for a group is file · widest + place (harness.record.imports.samples).
-    """
-    sides = [_by_process(side, attrgetter(seconds, tokens), widest) for side in (ntp, arm)]
-    if not all(sides):
-        return absent(NO_REQUEST_TIMES), absent(NO_REQUEST_TIMES)
-    means = [[{at: math.log(time / count) for at, (time, count) in file.items()} for file in side] for side in sides]
-    totals = [[*map(_influence, side)] for side in sides]
-    return ratio_of_files(means[0], means[1], confidence), ratio_of_files(totals[0], totals[1], confidence)
-
-
-Requests = dict[int, tuple[float, int]]
-"""(seconds, tokens) of the requests of a file, by place."""
-
-
-def _influence(file: Requests) -> dict[int, float]:
-    """What each request adds to the log of (all seconds ÷ all tokens), the mean over them (delta method)."""
-    time_s, tokens = math.fsum(time for time, _ in file.values()), sum(count for _, count in file.values())
-    own, n = math.log(time_s / tokens), len(file)
-    return {at: own + n * (time / time_s - count / tokens) for at, (time, count) in file.items()}
-
-
-def _by_process(tallies: Decodes, of: attrgetter[tuple[float | None, int]], widest: int) -> list[Requests]:
-    """Every request that has both, by process."""
-    found: dict[int, Requests] = {}
-    for one in tallies:
-        time, count = of(one)
-        if time and count > 0:
-            found.setdefault(one.key[3], {})[one.key[1] % widest] = time, count
-    return [found[process] for process in sorted(found)]

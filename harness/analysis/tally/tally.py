@@ -16,7 +16,7 @@ from harness.analysis.tally.traffic import Counted, TrafficCounter
 from harness.frozen import frozen
 from harness.record.schema import FIRST_TOKENS, REQUEST_S, CaseHeader, RowResult, Run, Sample
 from harness.roofline.operation import describe_pass
-from harness.stats.bootstrap import Grouped
+from harness.stats.crossed import Grouped
 
 PromptKey = tuple[str, str]
 """(task, prompt id)."""
