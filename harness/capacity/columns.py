@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from harness.capacity.results import BANDS, COLUMNS, Band, BreakEven, CapacityPlan, DeploymentPlan, DevicePlan, Load
+from harness.hardware.figures import SourcedFigure
 
 PLAN_VERSION = 1
 SIDES = {"": "expected", "_low": "low", "_high": "high"}
@@ -15,7 +16,8 @@ LOAD_ALONE = ("gpus", "gpus_serial")
 
 def shown(plan: CapacityPlan) -> dict[str, str]:
     """The columns of a terminal's table with their heads: those that have a figure in some row."""
-    question, load = plan.question, load_of(plan)
+    question = plan.question
+    load: Load = "full" if question.service is None else "service"
     hidden = LOAD_ALONE if load == "full" and question.goal.requests_per_s is None else ()
     rows = [row for device in plan.devices for row in device.deployments]
     return {
@@ -23,11 +25,6 @@ def shown(plan: CapacityPlan) -> dict[str, str]:
         for name, column in COLUMNS.items()
         if column.head and load in column.loads and name not in hidden and any(getattr(row, name) is not None for row in rows)
     }
-
-
-def load_of(plan: CapacityPlan) -> Load:
-    """What was asked of the replicas."""
-    return "full" if plan.question.service is None else "service"
 
 
 def plain(plan: CapacityPlan) -> dict[str, object]:
@@ -54,7 +51,7 @@ def plain(plan: CapacityPlan) -> dict[str, object]:
         "sbd": [_figures(row, "service") for row in plan.deployments("sbd")],
         "pareto": list(map(asdict, plan.pareto)),
         "refused": list(map(asdict, plan.refused)),
-        "prices": {device.hardware: asdict(device.price_usd_per_hour) for device in plan.devices},
+        "prices": {device.hardware: _sourced(device.price_usd_per_hour) for device in plan.devices},
     }
 
 
@@ -66,7 +63,12 @@ def _figures(row: DeploymentPlan | None, load: Load) -> dict[str, object] | None
 
 
 def _device(device: DevicePlan) -> dict[str, object]:
-    return asdict(device) | {"ntp": _figures(device.ntp, "full"), "sbd": _figures(device.sbd, "full")}
+    sourced = {"price_usd_per_hour": _sourced(device.price_usd_per_hour), "power_w": _sourced(device.power_w)}
+    return asdict(device) | sourced | {"ntp": _figures(device.ntp, "full"), "sbd": _figures(device.sbd, "full")}
+
+
+def _sourced(figure: SourcedFigure) -> dict[str, object]:
+    return figure.model_dump(include={"value", "source", "date", "grade"})
 
 
 def csv_lines(plan: CapacityPlan, break_even: bool = False) -> Iterator[dict[str, object]]:

@@ -77,8 +77,10 @@ class RowTokens:
     @property
     def read_tokens(self) -> int:
         """Tokens of a prompt that have to be read; the last one always is, because its logits give the first token."""
-        tokens: int = 0 if self.prompt_tokens is None else larger(self.prompt_tokens - self.shared_tokens, 1)
-        return tokens if self.prompt_tokens is not None and some(self.prompt_tokens > 0) else 0
+        if self.prompt_tokens is None or not some(self.prompt_tokens > 0):
+            return 0
+        tokens: int = larger(self.prompt_tokens - self.shared_tokens, 1)
+        return tokens
 
 
 @frozen
@@ -166,9 +168,6 @@ class ServiceGoal:
                 f"requests of {self.prompt_tokens} prompt and {self.output_tokens} output tokens were given; a goal needs "
                 "--prompt-tokens and --output-tokens, both at least 1"
             )
-        self._check_ranges()
-
-    def _check_ranges(self) -> None:
         positive = {
             "--users": self.users,
             "--requests-per-s": self.requests_per_s,
@@ -186,9 +185,7 @@ class ServiceGoal:
     @property
     def load(self) -> float:
         """Users, or requests per second."""
-        load = self.users or self.requests_per_s or (self.trace.requests_per_s if self.trace else None)
-        assert load is not None
-        return float(load)
+        return float(self.users or self.requests_per_s or (self.trace.requests_per_s if self.trace else 0.0))
 
     @property
     def prompts(self) -> tuple[int, ...]:

@@ -50,8 +50,7 @@ class Replica:
     @property
     def batches(self) -> NDArray[np.int_]:
         """All batches from 1 to BATCHES_SEARCHED, or to the largest one whose acceptance is known."""
-        known = self.acceptance.largest_batch
-        return np.arange(1, (BATCHES_SEARCHED if known is None else min(known, BATCHES_SEARCHED)) + 1)
+        return np.arange(1, min(self.acceptance.largest_batch or BATCHES_SEARCHED, BATCHES_SEARCHED) + 1)
 
     def at(self, batch: Any, context_tokens: int) -> SpeedupPrediction:
         """NTP and SBD at one batch, or at each of an array; then numbers that depend on the batch are arrays too."""
