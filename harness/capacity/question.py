@@ -20,6 +20,7 @@ from harness.roofline.anchored import ProfileRung
 from harness.roofline.operation import larger, some
 from harness.roofline.storage import MEMORY_RESERVE
 
+Counts = tuple[int, ...]
 DEGREES = (1, 2, 4, 8)  # devices per replica to try where the split is not given
 PERCENTILE = 95.0
 
@@ -115,8 +116,8 @@ class Trace:
     """
 
     at_s: tuple[float, ...]
-    prompt_tokens: tuple[int, ...]
-    output_tokens: tuple[int, ...]
+    prompt_tokens: Counts
+    output_tokens: Counts
 
     def __post_init__(self) -> None:
         columns = (self.at_s, self.prompt_tokens, self.output_tokens)
@@ -188,12 +189,12 @@ class ServiceGoal:
         return float(self.users or self.requests_per_s or (self.trace.requests_per_s if self.trace else 0.0))
 
     @property
-    def prompts(self) -> tuple[int, ...]:
+    def prompts(self) -> Counts:
         """Lengths of the prompts: one, or those of the trace."""
         return self.trace.prompt_tokens if self.trace else (self.prompt_tokens,)
 
     @property
-    def outputs(self) -> tuple[int, ...]:
+    def outputs(self) -> Counts:
         """Lengths of the answers, in the order of ``prompts``."""
         return self.trace.output_tokens if self.trace else (self.output_tokens,)
 
@@ -229,10 +230,10 @@ class Question:
     workload: RowTokens
     goal: Goal = Goal()
     service: ServiceGoal | None = None
-    degrees: tuple[int, ...] = DEGREES
+    degrees: Counts = DEGREES
     matrix_dtype: str | None = None
     memory_reserve: float = MEMORY_RESERVE
-    contexts: tuple[int, ...] = ()
+    contexts: Counts = ()
     rung: ProfileRung | None = None
     link: Link | None = None
 
@@ -269,7 +270,7 @@ class Question:
         return replace(self.deployment, tensor_parallel=degree)
 
     @property
-    def possible_degrees(self) -> tuple[int, ...]:
+    def possible_degrees(self) -> Counts:
         """Degrees over which heads, and experts that are shared out, can be split."""
         widths = [] if self.deployment.attention_data_parallel else [self.shape.heads]
         if self.deployment.expert_parallel and self.shape.moe is not None:

@@ -159,7 +159,7 @@ class _Replica:
         self._left = np.empty(0)  # passes that each of them still needs
         self._context = 0.0  # Σ context of these
         self._now_s = self._busy_s = 0.0
-        self._arrived, self._first, self._finished = np.zeros(self._total), np.zeros(self._total), np.zeros(self._total)
+        self._arrived, self._first, self._finished = np.zeros((3, self._total))
 
     def served(self) -> ServedRequests:
         while self._ended < self._total:

@@ -192,6 +192,10 @@ BANDS = {field.name for field in fields(DeploymentPlan) if "Band" in str(field.t
 """Of full replicas these have two ends, so three columns in CSV."""
 
 
+Ranges = tuple[tuple[int, int], ...]
+"""(first, last batch), rising."""
+
+
 @frozen
 class BreakEven:
     """Batches at which SBD decodes faster than NTP at the same batch, context and split.
@@ -209,9 +213,9 @@ class BreakEven:
     tensor_parallel: int | None = None
     searched_batch: int | None = None
     largest_batch: int | None = None
-    pays: tuple[tuple[int, int], ...] = ()
-    pays_overlapped: tuple[tuple[int, int], ...] = ()
-    pays_serial: tuple[tuple[int, int], ...] = ()
+    pays: Ranges = ()
+    pays_overlapped: Ranges = ()
+    pays_serial: Ranges = ()
     last_batch: int | None = None
     tokens_per_pass: int | None = None
 

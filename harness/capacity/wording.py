@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from harness.capacity.acceptance import AssumedAcceptance
 from harness.capacity.question import Question, RowTokens, ServiceGoal
-from harness.capacity.results import BreakEven, CapacityPlan, DeploymentPlan, DevicePlan, expected
+from harness.capacity.results import BreakEven, CapacityPlan, DeploymentPlan, DevicePlan, Ranges, expected
 from harness.capacity.service import chunks_of
 from harness.capacity.trials import CLOSE
 from harness.formatting import rate, ratio, seconds
@@ -102,7 +102,7 @@ def _closest(plan: CapacityPlan) -> str:
     return f"; {method} on {refused.hardware} comes closest, {ratio(misses)} off: {refused.reason}"
 
 
-def fitting_ranges(entry: BreakEven) -> tuple[tuple[int, int], ...]:
+def fitting_ranges(entry: BreakEven) -> Ranges:
     """The ranges of ``pays``, cut at the largest batch that fits."""
     fits = entry.largest_batch or 0
     return tuple((first, min(last, fits)) for first, last in entry.pays if first <= fits)
