@@ -12,6 +12,7 @@ import re
 import sys
 import traceback
 import warnings
+from copy import copy
 from importlib import import_module
 from inspect import Parameter, getdoc, signature
 from typing import Annotated, Any, NoReturn, get_origin, get_type_hints
@@ -67,12 +68,14 @@ def documented(command: Any) -> Any:
     command.__doc__, hints, parameters = text, get_type_hints(command, include_extras=True), signature(command).parameters
     for name, metavar, words in re.findall(r"^    (\w+)(?: \((.+)\))?: (.+(?:\n {8}.+)*)", listed, re.MULTILINE):
         kind, default = hints[name], parameters[name].default
-        if get_origin(kind) is not Annotated:
-            flags = [f"--{name.replace('_', '-')}"] if default is False else []
-            kind = Annotated[kind, typer.Argument() if default is Parameter.empty else typer.Option(*flags)]
-        kind.__metadata__[0].metavar = metavar or None
-        kind.__metadata__[0].help = " ".join(words.split())
-        command.__annotations__[name] = kind
+        if get_origin(kind) is Annotated:
+            kind, option = kind.__origin__, copy(kind.__metadata__[0])
+        elif default is Parameter.empty:
+            option = typer.Argument()
+        else:
+            option = typer.Option(*([f"--{name.replace('_', '-')}"] if default is False else []))
+        option.metavar, option.help = metavar or None, " ".join(words.split())
+        command.__annotations__[name] = Annotated[kind, option]
     return command
 
 

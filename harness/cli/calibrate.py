@@ -14,7 +14,7 @@ from typing import Annotated, get_args
 
 from typer import Option
 
-from harness.cli.output import AsJson, grid, lines_of, show
+from harness.cli.output import Amount, AsJson, grid, lines_of, show
 from harness.cli.progress import TerminalProgress
 from harness.errors import MissingExtraError, UserError
 from harness.formatting import escaped_json, one_line
@@ -34,7 +34,7 @@ def calibrate_command(
     dtype: list[str] | None = None,
     threads: Annotated[int | None, Option(min=1)] = None,
     execution: Execution | None = None,
-    budget_s: Annotated[float, Option(min=0.0)] = 15.0,
+    budget_s: Amount = 15.0,
     output: Path | None = None,
     as_json: AsJson = False,
 ) -> None:

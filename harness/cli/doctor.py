@@ -10,12 +10,10 @@ import importlib.util
 import textwrap
 import time
 from pathlib import Path
-from typing import Annotated, Any
-
-from typer import Option
+from typing import Any
 
 from harness.cli.calibrate import need_torch, seen_device
-from harness.cli.output import AsJson, by_reason, give, json_text, lines_of, show
+from harness.cli.output import Amount, AsJson, by_reason, give, json_text, lines_of, show
 from harness.errors import MissingExtraError, UserError
 from harness.formatting import one_line
 from harness.hardware.counter_scale import BandwidthScale
@@ -257,9 +255,7 @@ def _closing(found: dict[str, Any]) -> list[str]:
     return [f"you can measure: {', '.join(can)}", *([f"not here: {', '.join(cannot)}"] if cannot else [])]
 
 
-def check_command(
-    out: Path = Path("gpu-check"), minutes: Annotated[float, Option(min=0.0)] = 7.5, dry_run: bool = False
-) -> None:
+def check_command(out: Path = Path("gpu-check"), minutes: Amount = 7.5, dry_run: bool = False) -> None:
     """Check an NVIDIA GPU: exactness, NTP and SBD at an 8B shape, baseline, ways of attending, energy; writes tables.
 
     Exit code 1: an engine does not compute on it what the reference computes.

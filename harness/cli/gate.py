@@ -18,7 +18,7 @@ from harness.analysis.answer import Derived
 from harness.analysis.judge.judgement import Judgements, by_records
 from harness.cli.compare import AllowOption
 from harness.cli.judged import InconclusiveOption, RequireOption, SignersOption, ToOption, demanding, finish
-from harness.cli.output import AsJson, json_text, lines_of, show
+from harness.cli.output import Amount, AsJson, json_text, lines_of, show
 from harness.cli.progress import TerminalProgress
 from harness.cli.run import RemoteCodeOption
 from harness.errors import UserError
@@ -50,7 +50,7 @@ def gate_command(
     pairs: Annotated[int | None, Option(min=2)] = None,
     work: WorkOption = None,
     metric: MetricOption = None,
-    margin: Annotated[float, Option(min=0.0)] = MARGIN,
+    margin: Amount = MARGIN,
     deterministic_only: bool = False,
     allow: AllowOption = None,
     require_signature: RequireOption = False,

@@ -17,7 +17,7 @@ from typer import Exit, Option, Typer
 from harness import formatting
 from harness.analysis.answer import COMPARISON_VERSION, Derived
 from harness.cli import documented
-from harness.cli.output import AsJson, give, grid, lines_of, show
+from harness.cli.output import Amount, AsJson, Number, give, grid, lines_of, show
 from harness.errors import EXIT_REGRESSION, RecordError, UserError
 from harness.formatting import one_line
 from harness.meters.environment import branch_at, committed_at
@@ -125,7 +125,7 @@ def _asked_git(given: Revision, recorded: str | None) -> Revision:
 @history_app.command("list", short_help="the runs that are kept")
 @documented
 def list_command(
-    limit: Annotated[int, Option(min=1)] = 20,
+    limit: Number = 20,
     scenario: Scenario = None,
     branch: Branch = None,
     fingerprint: Fingerprint = None,
@@ -188,8 +188,8 @@ def trend_command(
     scenario: Scenario = None,
     branch: Branch = None,
     fingerprint: Fingerprint = None,
-    last: Annotated[int, Option(min=1)] = 200,
-    min_change_pct: Annotated[float, Option(min=0.0)] = 1.0,
+    last: Number = 200,
+    min_change_pct: Amount = 1.0,
     outdated: bool = False,
     alarm: Annotated[int | None, Option(min=1)] = None,
     html: Path | None = None,

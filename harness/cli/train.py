@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from typer import Context, Option, Typer
 
-from harness.cli.output import lines_of, show
+from harness.cli.output import Amount, Number, lines_of, show
 from harness.cli.progress import TerminalProgress
 from harness.errors import MissingExtraError, UserError
 from harness.formatting import one_line
@@ -70,9 +70,9 @@ def train_command(
     data: Path | None = None,
     reference: str | None = None,
     objective: Literal["sbd", "ntp"] = "sbd",
-    steps: Annotated[int, Option(min=1)] = 1000,
-    batch_size: Annotated[int, Option(min=1)] = 16,
-    learning_rate: Annotated[float, Option(min=0.0)] = 3e-4,
+    steps: Number = 1000,
+    batch_size: Number = 16,
+    learning_rate: Amount = 3e-4,
     seed: Annotated[int, Option(min=0)] = 1,
     bf16: bool = True,
     cpu: Annotated[bool, Option()] = False,

@@ -153,7 +153,12 @@ class Revisions:
     """The work folder and the commands that fill it."""
 
     def __init__(
-        self, commands: RevisionCommands, work: Path, progress: Progress, launcher: Launcher | None = None, seed: int | None = None
+        self,
+        commands: RevisionCommands,
+        work: Path,
+        progress: Progress,
+        launcher: Launcher | None = None,
+        seed: int | None = None,
     ) -> None:
         """Begin in ``work``, or continue there; ``seed`` of the order of a new gate, by default drawn.
 
