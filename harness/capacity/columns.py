@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from harness.capacity.results import BANDS, COLUMNS, Band, BreakEven, CapacityPlan, DeploymentPlan, DevicePlan, Load
+from harness.hardware.figures import SourcedFigure
 
 PLAN_VERSION = 1
+Plain = dict[str, object]
 SIDES = {"": "expected", "_low": "low", "_high": "high"}
 LOAD_ALONE = ("gpus", "gpus_serial")
 """Of full replicas shown only where a load was asked for; else a plan has one replica."""
@@ -15,7 +17,8 @@ LOAD_ALONE = ("gpus", "gpus_serial")
 
 def shown(plan: CapacityPlan) -> dict[str, str]:
     """The columns of a terminal's table with their heads: those that have a figure in some row."""
-    question, load = plan.question, load_of(plan)
+    question = plan.question
+    load: Load = "full" if question.service is None else "service"
     hidden = LOAD_ALONE if load == "full" and question.goal.requests_per_s is None else ()
     rows = [row for device in plan.devices for row in device.deployments]
     return {
@@ -25,12 +28,7 @@ def shown(plan: CapacityPlan) -> dict[str, str]:
     }
 
 
-def load_of(plan: CapacityPlan) -> Load:
-    """What was asked of the replicas."""
-    return "full" if plan.question.service is None else "service"
-
-
-def plain(plan: CapacityPlan) -> dict[str, object]:
+def plain(plan: CapacityPlan) -> Plain:
     """The plan as plain data, ``version`` first. Of a trace the number of requests and the rate stand for its lines."""
     question, service = plan.question, plan.question.service
     answer = {
@@ -54,22 +52,27 @@ def plain(plan: CapacityPlan) -> dict[str, object]:
         "sbd": [_figures(row, "service") for row in plan.deployments("sbd")],
         "pareto": list(map(asdict, plan.pareto)),
         "refused": list(map(asdict, plan.refused)),
-        "prices": {device.hardware: asdict(device.price_usd_per_hour) for device in plan.devices},
+        "prices": {device.hardware: _sourced(device.price_usd_per_hour) for device in plan.devices},
     }
 
 
-def _figures(row: DeploymentPlan | None, load: Load) -> dict[str, object] | None:
+def _figures(row: DeploymentPlan | None, load: Load) -> Plain | None:
     if row is None:
         return None
     values = asdict(row)
     return {name: values[name] for name, column in COLUMNS.items() if load in column.loads}
 
 
-def _device(device: DevicePlan) -> dict[str, object]:
-    return asdict(device) | {"ntp": _figures(device.ntp, "full"), "sbd": _figures(device.sbd, "full")}
+def _device(device: DevicePlan) -> Plain:
+    sourced = {"price_usd_per_hour": _sourced(device.price_usd_per_hour), "power_w": _sourced(device.power_w)}
+    return asdict(device) | sourced | {"ntp": _figures(device.ntp, "full"), "sbd": _figures(device.sbd, "full")}
 
 
-def csv_lines(plan: CapacityPlan, break_even: bool = False) -> Iterator[dict[str, object]]:
+def _sourced(figure: SourcedFigure) -> Plain:
+    return figure.model_dump(include={"value", "source", "date", "grade"})
+
+
+def csv_lines(plan: CapacityPlan, break_even: bool = False) -> Iterator[Plain]:
     """One a deployment, of a service then one a point of the Pareto front; with ``break_even`` one a device and context.
 
     ``predicted`` names the rung of a line's figures.
@@ -83,7 +86,7 @@ def csv_lines(plan: CapacityPlan, break_even: bool = False) -> Iterator[dict[str
             yield {"version": PLAN_VERSION, "line": kind, "model": plan.question.shape.name} | line
 
 
-def _full_lines(plan: CapacityPlan) -> Iterator[dict[str, object]]:
+def _full_lines(plan: CapacityPlan) -> Iterator[Plain]:
     """Of both methods on every device, whether there is a deployment or not."""
     names = [name for name, column in COLUMNS.items() if "full" in column.loads and name not in ("method", "reason", "memory")]
     for device in plan.devices:
@@ -102,7 +105,7 @@ def _sides(name: str, band: Band | None) -> dict[str, float | None]:
 RANGES = ("pays", "pays_overlapped", "pays_serial")
 
 
-def _break_even_lines(plan: CapacityPlan) -> Iterator[dict[str, object]]:
+def _break_even_lines(plan: CapacityPlan) -> Iterator[Plain]:
     for device in plan.devices:
         for entry in device.break_even or (None,):
             line = _device_cells(plan, device) | {"reason": device.reason or (entry and entry.reason)}
@@ -111,7 +114,7 @@ def _break_even_lines(plan: CapacityPlan) -> Iterator[dict[str, object]]:
             yield line | {name: " ".join(f"{first}-{last}" for first, last in getattr(entry, name, ())) for name in RANGES}
 
 
-def _device_cells(plan: CapacityPlan, device: DevicePlan) -> dict[str, object]:
+def _device_cells(plan: CapacityPlan, device: DevicePlan) -> Plain:
     price = device.price_usd_per_hour
     return {
         "model": plan.question.shape.name,

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from harness.capacity.question import Goal, Question, RowTokens
 from harness.capacity.replica import PlannedDevice, Replica, break_even, device_of, joined_reasons, thinned
-from harness.capacity.results import Band, BreakEven, CapacityPlan, DeploymentPlan, DevicePlan, Method, ParetoPoint, Sourced
+from harness.capacity.results import Band, BreakEven, CapacityPlan, DeploymentPlan, DevicePlan, Method, ParetoPoint, expected
 from harness.capacity.service import Deployments, plan_service
 from harness.capacity.serving import read_alone, serve
 from harness.capacity.wording import notes_of
-from harness.hardware.figures import SourcedFigure
 from harness.hardware.profile import HardwareProfile
 from harness.roofline.anchored import reached_in_words
 from harness.roofline.storage import MemoryNeed
@@ -44,9 +43,7 @@ def plan(question: Question, profiles: Sequence[HardwareProfile]) -> CapacityPla
 
 def _device_plan(profile: HardwareProfile, device: PlannedDevice | str, rows: Deployments) -> DevicePlan:
     """Either method beside the other at every context that was asked for; of a service, as its queue had them."""
-    planned = DevicePlan(
-        hardware=profile.name, price_usd_per_hour=_sourced(profile.price_usd_per_hour), power_w=_sourced(profile.power_w)
-    )
+    planned = DevicePlan(hardware=profile.name, price_usd_per_hour=profile.price_usd_per_hour, power_w=profile.power_w)
     if isinstance(device, str):
         return replace(planned, reason=device)
     question = device.question
@@ -64,16 +61,12 @@ def _device_plan(profile: HardwareProfile, device: PlannedDevice | str, rows: De
     )
 
 
-def _sourced(figure: SourcedFigure) -> Sourced:
-    return Sourced(value=figure.value, source=figure.source, date=figure.date, grade=figure.grade)
-
-
 def _deployment(device: PlannedDevice, method: Method) -> DeploymentPlan:
     """The smallest split that fits; for a speed goal, of the splits that reach it the one with most tokens/s per GPU.
 
     The smallest split that reaches a speed serves few rows at a time, so it is often the most expensive.
     """
-    question, reasons, possible = device.question, list[str](), list[tuple[float, DeploymentPlan]]()
+    question, reasons, possible = device.question, list[str](), list[DeploymentPlan]()
     for degree, need, refused in device.splits(method, question.workload.longest_tokens, question.goal.batch or 1):
         batch = refused or question.goal.batch or _best_batch(device, method, degree, need)
         if isinstance(batch, str):
@@ -84,15 +77,14 @@ def _deployment(device: PlannedDevice, method: Method) -> DeploymentPlan:
             break
     if not possible:
         return device.deployment(method, joined_reasons(reasons))
-    return max(possible, key=lambda pair: pair[0])[1]
+    return max(possible, key=lambda row: expected(row.tokens_per_s_per_gpu) or 0.0)
 
 
-def _at_batch(device: PlannedDevice, method: Method, degree: int, batch: int, need: MemoryNeed) -> tuple[float, DeploymentPlan]:
-    """Every figure at ``batch`` rows per replica, after its tokens/s per GPU."""
+def _at_batch(device: PlannedDevice, method: Method, degree: int, batch: int, need: MemoryNeed) -> DeploymentPlan:
+    """Every figure at ``batch`` rows per replica."""
     question, replica = device.question, device.replica(degree)
     workload, devices = question.workload, replica.deployment.devices
     served, alone = serve(replica, replica.arm(method, batch), batch, workload), read_alone(replica, workload)
-    per_gpu = served.tokens_per_s.scaled(1 / devices)
     planned = replace(
         device.deployment(method),
         tensor_parallel=degree,
@@ -102,13 +94,13 @@ def _at_batch(device: PlannedDevice, method: Method, degree: int, batch: int, ne
         passes_per_block=replica.acceptance.passes_at(batch) if method == "sbd" else None,
         tokens_per_s_per_user=served.user_tokens_per_s,
         decode_tokens_per_s_per_user=served.decode_tokens_per_s.scaled(1 / batch),
-        tokens_per_s_per_gpu=per_gpu,
+        tokens_per_s_per_gpu=served.tokens_per_s.scaled(1 / devices),
         prefill_s=alone,
         first_token_s=served.first_token_s or alone,
         gpus=devices * replicas_for(question.goal, workload, served.tokens_per_s.expected),
         gpus_serial=devices * replicas_for(question.goal, workload, served.tokens_per_s.low),
     )
-    return per_gpu.expected, device.costed(planned)
+    return device.costed(planned)
 
 
 def replicas_for(goal: Goal, workload: RowTokens, replica_tokens_per_s: float) -> int:
@@ -151,7 +143,7 @@ def _speedup(device: PlannedDevice, sbd: DeploymentPlan) -> Band | None:
         return None
     prediction = device.replica(sbd.tensor_parallel).at(sbd.batch, device.question.workload.context_tokens)
     sides = (prediction.wall_speedup, prediction.wall_speedup_overlapped, prediction.wall_speedup_serial)
-    return Band(low=min(sides), expected=prediction.wall_speedup, high=max(sides))
+    return Band(min(sides), prediction.wall_speedup, max(sides))
 
 
 def _break_even(device: PlannedDevice, context: int, sbd: DeploymentPlan) -> BreakEven:

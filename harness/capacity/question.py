@@ -20,6 +20,7 @@ from harness.roofline.anchored import ProfileRung
 from harness.roofline.operation import larger, some
 from harness.roofline.storage import MEMORY_RESERVE
 
+Counts = tuple[int, ...]
 DEGREES = (1, 2, 4, 8)  # devices per replica to try where the split is not given
 PERCENTILE = 95.0
 
@@ -77,8 +78,10 @@ class RowTokens:
     @property
     def read_tokens(self) -> int:
         """Tokens of a prompt that have to be read; the last one always is, because its logits give the first token."""
-        tokens: int = 0 if self.prompt_tokens is None else larger(self.prompt_tokens - self.shared_tokens, 1)
-        return tokens if self.prompt_tokens is not None and some(self.prompt_tokens > 0) else 0
+        if self.prompt_tokens is None or not some(self.prompt_tokens > 0):
+            return 0
+        tokens: int = larger(self.prompt_tokens - self.shared_tokens, 1)
+        return tokens
 
 
 @frozen
@@ -113,8 +116,8 @@ class Trace:
     """
 
     at_s: tuple[float, ...]
-    prompt_tokens: tuple[int, ...]
-    output_tokens: tuple[int, ...]
+    prompt_tokens: Counts
+    output_tokens: Counts
 
     def __post_init__(self) -> None:
         columns = (self.at_s, self.prompt_tokens, self.output_tokens)
@@ -166,9 +169,6 @@ class ServiceGoal:
                 f"requests of {self.prompt_tokens} prompt and {self.output_tokens} output tokens were given; a goal needs "
                 "--prompt-tokens and --output-tokens, both at least 1"
             )
-        self._check_ranges()
-
-    def _check_ranges(self) -> None:
         positive = {
             "--users": self.users,
             "--requests-per-s": self.requests_per_s,
@@ -186,17 +186,15 @@ class ServiceGoal:
     @property
     def load(self) -> float:
         """Users, or requests per second."""
-        load = self.users or self.requests_per_s or (self.trace.requests_per_s if self.trace else None)
-        assert load is not None
-        return float(load)
+        return float(self.users or self.requests_per_s or (self.trace.requests_per_s if self.trace else 0.0))
 
     @property
-    def prompts(self) -> tuple[int, ...]:
+    def prompts(self) -> Counts:
         """Lengths of the prompts: one, or those of the trace."""
         return self.trace.prompt_tokens if self.trace else (self.prompt_tokens,)
 
     @property
-    def outputs(self) -> tuple[int, ...]:
+    def outputs(self) -> Counts:
         """Lengths of the answers, in the order of ``prompts``."""
         return self.trace.output_tokens if self.trace else (self.output_tokens,)
 
@@ -232,10 +230,10 @@ class Question:
     workload: RowTokens
     goal: Goal = Goal()
     service: ServiceGoal | None = None
-    degrees: tuple[int, ...] = DEGREES
+    degrees: Counts = DEGREES
     matrix_dtype: str | None = None
     memory_reserve: float = MEMORY_RESERVE
-    contexts: tuple[int, ...] = ()
+    contexts: Counts = ()
     rung: ProfileRung | None = None
     link: Link | None = None
 
@@ -272,7 +270,7 @@ class Question:
         return replace(self.deployment, tensor_parallel=degree)
 
     @property
-    def possible_degrees(self) -> tuple[int, ...]:
+    def possible_degrees(self) -> Counts:
         """Degrees over which heads, and experts that are shared out, can be split."""
         widths = [] if self.deployment.attention_data_parallel else [self.shape.heads]
         if self.deployment.expert_parallel and self.shape.moe is not None:

@@ -159,11 +159,14 @@ class _Replica:
         self._left = np.empty(0)  # passes that each of them still needs
         self._context = 0.0  # Σ context of these
         self._now_s = self._busy_s = 0.0
-        self._arrived, self._first, self._finished = np.zeros(self._total), np.zeros(self._total), np.zeros(self._total)
+        self._arrived, self._first, self._finished = np.zeros((3, self._total))
 
     def served(self) -> ServedRequests:
         while self._ended < self._total:
-            self._admit()
+            while self._coming and self._coming[0][0] <= self._now_s:  # note who has come
+                at_s, request = heapq.heappop(self._coming)
+                self._arrived[request] = at_s
+                self._waiting.append(request)
             if self._waiting and len(self._open) < self._engine.largest_batch:
                 self._reading_step()
             elif len(self._open):
@@ -177,13 +180,6 @@ class _Replica:
             output_tokens=np.asarray(self._arrivals.output_tokens),
             busy_s=self._busy_s,
         )
-
-    def _admit(self) -> None:
-        """Note who has come."""
-        while self._coming and self._coming[0][0] <= self._now_s:
-            at_s, request = heapq.heappop(self._coming)
-            self._arrived[request] = at_s
-            self._waiting.append(request)
 
     def _reading_step(self) -> None:
         """One step that reads."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from harness.capacity.acceptance import AssumedAcceptance
 from harness.capacity.question import Question
-from harness.capacity.results import J_PER_KWH, S_PER_HOUR, BreakEven, DeploymentPlan, Method, per_million
+from harness.capacity.results import J_PER_KWH, S_PER_HOUR, BreakEven, DeploymentPlan, Method, Ranges, per_million
 from harness.errors import UnknownHardwareError
 from harness.frozen import frozen
 from harness.hardware.links import ask_for_link
@@ -50,8 +50,7 @@ class Replica:
     @property
     def batches(self) -> NDArray[np.int_]:
         """All batches from 1 to BATCHES_SEARCHED, or to the largest one whose acceptance is known."""
-        known = self.acceptance.largest_batch
-        return np.arange(1, (BATCHES_SEARCHED if known is None else min(known, BATCHES_SEARCHED)) + 1)
+        return np.arange(1, min(self.acceptance.largest_batch or BATCHES_SEARCHED, BATCHES_SEARCHED) + 1)
 
     def at(self, batch: Any, context_tokens: int) -> SpeedupPrediction:
         """NTP and SBD at one batch, or at each of an array; then numbers that depend on the batch are arrays too."""
@@ -212,7 +211,7 @@ def _speedups(replica: Replica, context_tokens: int) -> NDArray[np.float64]:
     return np.array([at.wall_speedup, at.wall_speedup_overlapped, at.wall_speedup_serial])
 
 
-def paying_ranges(wall_speedup: NDArray[np.float64]) -> tuple[tuple[int, int], ...]:
+def paying_ranges(wall_speedup: NDArray[np.float64]) -> Ranges:
     """(first, last batch) of every run of batches with a speedup above 1; entry i is the speedup at batch i + 1."""
     edges = np.diff(np.concatenate(([0], (wall_speedup > 1).astype(int), [0])))
     starts, ends = np.flatnonzero(edges == 1) + 1, np.flatnonzero(edges == -1)

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, get_origin, get_type_hints
 from harness.capacity.question import Question
 from harness.formatting import count, figure, rate
 from harness.frozen import frozen, positional
+from harness.hardware.figures import SourcedFigure
 from harness.roofline.pricing import SummedPrice
 from harness.roofline.storage import MemoryNeed
 
@@ -29,7 +30,7 @@ S_PER_HOUR = 3600.0
 J_PER_KWH = 3.6e6
 
 
-@frozen
+@positional
 class Band:
     """A prediction: ``expected``, and its values with memory and arithmetic fully overlapped or not at all, in either order."""
 
@@ -40,11 +41,11 @@ class Band:
     @classmethod
     def of_seconds(cls, price: SummedPrice) -> Band:
         """A price as a figure."""
-        return cls(low=price.low_s, expected=price.expected_s, high=price.high_s)
+        return cls(price.low_s, price.expected_s, price.high_s)
 
     def scaled(self, factor: float) -> Band:
         """The same in another unit."""
-        return Band(low=self.low * factor, expected=self.expected * factor, high=self.high * factor)
+        return Band(self.low * factor, self.expected * factor, self.high * factor)
 
 
 def per_million(rate: float | None, unit: float, tokens_per_s: Any) -> Any:
@@ -57,7 +58,7 @@ def per_million(rate: float | None, unit: float, tokens_per_s: Any) -> Any:
     amount = rate * MILLION / unit
     if not isinstance(tokens_per_s, Band):
         return amount / tokens_per_s
-    return Band(low=amount / tokens_per_s.high, expected=amount / tokens_per_s.expected, high=amount / tokens_per_s.low)
+    return Band(amount / tokens_per_s.high, amount / tokens_per_s.expected, amount / tokens_per_s.low)
 
 
 def expected(figure: Band | float | None) -> float | None:
@@ -87,14 +88,7 @@ full, service, both = (
     partial(PlanColumn, ("full", "service")),
 )
 FULL, SERVICE, BOTH = full(), service(), both()
-
-
-def _share(value: float) -> str:
-    return f"{value:.0%}"
-
-
-def _two_digits(value: float) -> str:
-    return figure(value, 2)
+_share = "{:.0%}".format
 
 
 @frozen
@@ -151,7 +145,7 @@ class DeploymentPlan:
     occupancy: Annotated[float | None, service("used", _share)] = None
     busy: float | None = None
     ttft_p50_s: float | None = None
-    ttft_s: Annotated[float | None, service("TTFT\ns", _two_digits)] = None
+    ttft_s: Annotated[float | None, service("TTFT\ns", partial(figure, digits=2))] = None
     tokens_per_s_p50: float | None = None
     tokens_per_s: Annotated[float | None, service("tok/s\nuser", rate)] = None
     tokens_per_s_per_user: Annotated[Band | None, full("tok/s\nuser", rate, "Tokens/s per user")] = None
@@ -198,6 +192,10 @@ BANDS = {field.name for field in fields(DeploymentPlan) if "Band" in str(field.t
 """Of full replicas these have two ends, so three columns in CSV."""
 
 
+Ranges = tuple[tuple[int, int], ...]
+"""(first, last batch), rising."""
+
+
 @frozen
 class BreakEven:
     """Batches at which SBD decodes faster than NTP at the same batch, context and split.
@@ -215,21 +213,11 @@ class BreakEven:
     tensor_parallel: int | None = None
     searched_batch: int | None = None
     largest_batch: int | None = None
-    pays: tuple[tuple[int, int], ...] = ()
-    pays_overlapped: tuple[tuple[int, int], ...] = ()
-    pays_serial: tuple[tuple[int, int], ...] = ()
+    pays: Ranges = ()
+    pays_overlapped: Ranges = ()
+    pays_serial: Ranges = ()
     last_batch: int | None = None
     tokens_per_pass: int | None = None
-
-
-@frozen
-class Sourced:
-    """A figure of a profile with its source; where the value is None, ``source`` says why."""
-
-    value: float | None
-    source: str
-    date: str | None = None
-    grade: str | None = None
 
 
 @frozen
@@ -244,8 +232,8 @@ class DevicePlan:
     """
 
     hardware: str
-    price_usd_per_hour: Sourced
-    power_w: Sourced
+    price_usd_per_hour: SourcedFigure
+    power_w: SourcedFigure
     rung: str | None = None
     reason: str | None = None
     reached: str | None = None
@@ -259,10 +247,6 @@ class DevicePlan:
     def deployments(self) -> list[DeploymentPlan]:
         """Those that there are, NTP first."""
         return [row for row in (self.ntp, self.sbd) if row is not None and row.reason is None]
-
-    def break_even_at(self, context_tokens: int) -> BreakEven | None:
-        """The entry for that context."""
-        return next((entry for entry in self.break_even if entry.context_tokens == context_tokens), None)
 
 
 @frozen

@@ -5,6 +5,7 @@ A deployment is a number of equal replicas that share the load evenly. Its cost 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -86,11 +87,6 @@ class Candidate:
     def load(self) -> float:
         """The largest load of a replica."""
         return largest_load(self.goal, self.steady)
-
-    @property
-    def serves(self) -> bool:
-        """Whether a replica serves anybody at all."""
-        return self.load >= _least(self.goal)
 
     def deployment(self, replicas: int, largest: float, seen: Trial, simulated: bool) -> DeploymentPlan:
         """``replicas`` that serve ``largest`` at most; ``seen`` at the load of the fullest of them."""
@@ -174,16 +170,16 @@ class Candidate:
 
 def plan_service(goal: ServiceGoal, devices: Sequence[PlannedDevice]) -> tuple[Deployments, tuple[ParetoPoint, ...]]:
     """Every method on every device, the best few simulated, and the Pareto front of steady batches."""
-    rows, candidates = Deployments(), dict[Method, list[Candidate]]()
+    rows, candidates = Deployments(), defaultdict[Method, list[Candidate]](list)
     for device in devices:
         for method in METHODS:
             fitting, reasons = _candidates(device, goal, method)
-            candidates.setdefault(method, []).extend(fitting)
+            candidates[method] += fitting
             rows[device.profile.name, method] = _refusal(device, method, goal, fitting, reasons)
     for method in METHODS:
-        ranked = _ranked([candidate for candidate in candidates.get(method, ()) if candidate.serves])
+        ranked = _ranked([candidate for candidate in candidates[method] if candidate.load >= _least(goal)])
         rows |= {(row.hardware, method): row for row in ranked}
-    return rows, tuple(point for method in METHODS for point in pareto_front(candidates.get(method, ())))
+    return rows, tuple(point for method in METHODS for point in pareto_front(candidates[method]))
 
 
 def _candidates(device: PlannedDevice, goal: ServiceGoal, method: Method) -> tuple[list[Candidate], list[str]]:
@@ -259,15 +255,16 @@ def pareto_front(candidates: Iterable[Candidate]) -> Iterator[ParetoPoint]:
         column, devices = candidate.steady, candidate.device.question.split(candidate.degree).devices
         for batch in _batches(int(column.rows[-1])):
             speed, request_s = (float(column.at(line, batch)) for line in (column.tokens_per_s, column.request_s))
-            point = ParetoPoint(
-                method=candidate.method,
-                hardware=candidate.device.profile.name,
-                tensor_parallel=candidate.degree,
-                batch=batch,
-                tokens_per_s_per_user=speed,
-                tokens_per_s_per_gpu=candidate.request.output_tokens / request_s / devices,
+            points.append(
+                ParetoPoint(
+                    method=candidate.method,
+                    hardware=candidate.device.profile.name,
+                    tensor_parallel=candidate.degree,
+                    batch=batch,
+                    tokens_per_s_per_user=speed,
+                    tokens_per_s_per_gpu=candidate.request.output_tokens / request_s / devices,
+                )
             )
-            points.append(point)
     best = -inf
     for point in sorted(points, key=lambda point: (-point.tokens_per_s_per_user, -point.tokens_per_s_per_gpu)):
         if point.tokens_per_s_per_gpu > best:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from harness.capacity.question import RowTokens
 from harness.capacity.replica import Replica
@@ -54,17 +54,18 @@ def serve(replica: Replica, arm: DecodeArm, batch: Any, workload: RowTokens) -> 
     """
     step = replica.price_step(arm, rows=batch, context_tokens=workload.context_tokens)
     written = batch * arm.tokens_per_step
-    decode = Band(low=written / step.high_s, expected=written / step.expected_s, high=written / step.low_s)
+    decode = Band(written / step.high_s, written / step.expected_s, written / step.low_s)
     if workload.prompt_tokens is None or workload.output_tokens is None:
         return Speeds(decode_tokens_per_s=decode, user_tokens_per_s=decode.scaled(1 / batch), tokens_per_s=decode)
     read = _prompt(replica, arm, batch, workload)
     sides = ((decode.low, read.high_s), (decode.expected, read.expected_s), (decode.high, read.low_s))
     at_once = _at_once(replica, batch)
-    slow, middle, fast = (_rates(workload, batch, at_once, arm.tokens_per_step, rate, read_s) for rate, read_s in sides)
+    rates = (_rates(workload, batch, at_once, arm.tokens_per_step, rate, read_s) for rate, read_s in sides)
+    user, whole = zip(*rates, strict=True)
     return Speeds(
         decode_tokens_per_s=decode,
-        user_tokens_per_s=Band(low=slow.user, expected=middle.user, high=fast.user),
-        tokens_per_s=Band(low=slow.whole, expected=middle.whole, high=fast.whole),
+        user_tokens_per_s=Band(*user),
+        tokens_per_s=Band(*whole),
         first_token_s=Band.of_seconds(read),
     )
 
@@ -76,15 +77,13 @@ def read_alone(replica: Replica, workload: RowTokens) -> Band | None:
     return Band.of_seconds(_prompt(replica, NTP, 0, replace(workload, chunk_tokens=None)))
 
 
-class _Rates(NamedTuple):
-    """Of a user and of the whole replica."""
+def _rates(
+    workload: RowTokens, batch: Any, at_once: Any, tokens_per_step: Any, decode_rate: Any, read_s: Any
+) -> tuple[Any, Any]:
+    """Of a user and of the whole replica.
 
-    user: Any
-    whole: Any
-
-
-def _rates(workload: RowTokens, batch: Any, at_once: Any, tokens_per_step: Any, decode_rate: Any, read_s: Any) -> _Rates:
-    """``read_s``: seconds of the steps that read ``at_once`` prompts, whatever decodes beside them."""
+    ``read_s``: seconds of the steps that read ``at_once`` prompts, whatever decodes beside them.
+    """
     written = workload.output_tokens
     assert written is not None
     chunks, steps, reads = _chunks(workload), written / tokens_per_step, batch / at_once
@@ -95,7 +94,7 @@ def _rates(workload: RowTokens, batch: Any, at_once: Any, tokens_per_step: Any, 
         # Steps of a cycle that have no chunk, B rows decoding in each.
         free_s = larger(chunks + steps - reads * chunks, 0) * (batch * tokens_per_step / decode_rate)
         held_s, cycle_s = smaller(reads - 1, steps / chunks) * read_s + free_s, reads * read_s + free_s
-    return _Rates(user=written / held_s, whole=batch * written / cycle_s)
+    return written / held_s, batch * written / cycle_s
 
 
 def _at_once(replica: Replica, batch: Any) -> Any:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from statistics import NormalDist
 from typing import Any
@@ -57,7 +56,7 @@ class PromptReading:
         return [(self.priced(min(self.chunk_tokens, prompt_tokens - start)), start) for start in starts]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen
 class StepPrices:
     """Expected seconds of a replica's steps.
 
@@ -149,7 +148,7 @@ def price_steps(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen
 class MeanRequest:
     """The mean over a goal's requests for one way of decoding.
 
@@ -165,11 +164,6 @@ class MeanRequest:
     passes: float
     context: float
     output_tokens: float
-
-    @property
-    def steps_that_read(self) -> float:
-        """Chunks C."""
-        return sum(self.chunks.values())
 
     @property
     def offset(self) -> float:
@@ -196,7 +190,7 @@ def mean_request(goal: ServiceGoal, arm: DecodeArm, reading: PromptReading) -> M
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen
 class Steady:
     """By mean rows that are open (below 1: the replica waits most of the time), rising.
 
@@ -229,7 +223,7 @@ class Steady:
 
 def steady(prices: StepPrices, request: MeanRequest) -> Steady:
     """The columns up to the rows that are priced, or that can be open."""
-    chunks, passes = request.steps_that_read, request.passes
+    chunks, passes = sum(request.chunks.values()), request.passes
     most = max(1.0, min(float(prices.rows[-1]), passes / request.full_steps))
     known = prices.rows[prices.rows < most].astype(float)
     rows = np.concatenate((IDLE, known, [most]))
@@ -272,9 +266,7 @@ def largest_load(goal: ServiceGoal, column: Steady) -> float:
     mean_wait_s = busy * column.shared_s / (2 * (1 - busy))
     tail = np.maximum(np.log(busy / (1 - share)), 0.0) / busy
     good = _leading(fast & (read_s + mean_wait_s * tail <= promised_s))
-    if not good:
-        return 0.0
-    return float(column.loads(goal)[good - 1])
+    return float(column.loads(goal)[good - 1]) if good else 0.0
 
 
 def _leading(holds: NDArray[np.bool_]) -> int:

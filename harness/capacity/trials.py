@@ -9,7 +9,6 @@ from collections.abc import Callable
 from math import ceil, inf, sqrt
 
 import numpy as np
-from numpy.typing import NDArray
 
 from harness.capacity.question import ServiceGoal
 from harness.capacity.queueing import Arrivals, QueueEngine, ServedRequests, closed_loop, poisson, simulate
@@ -48,7 +47,9 @@ def trial(goal: ServiceGoal, engine: QueueEngine, load: float, request_s: float)
     arrivals, warm, last = _arrivals(goal, load, request_s)
     served = simulate(engine, arrivals)
     seen = served.steady(warm, last)
-    waited, slow = np.percentile(seen.waited_s, [50, goal.percentile]), _percentiles(seen.time_per_token_s, goal.percentile)
+    asked, per_token_s = [50, goal.percentile], seen.time_per_token_s
+    known = per_token_s[~np.isnan(per_token_s)]
+    waited, slow = np.percentile(seen.waited_s, asked), np.percentile(known, asked).tolist() if len(known) else None
     stayed_s = float((seen.finished_s - seen.arrived_s).mean())
     requests_per_s = load / (stayed_s + goal.think_s) if goal.users is not None else load
     return Trial(
@@ -111,14 +112,6 @@ def _of_trace(goal: ServiceGoal, load: float) -> Arrivals:
         prompt_tokens=trace.prompt_tokens[picked],
         output_tokens=trace.output_tokens[picked],
     )
-
-
-def _percentiles(per_token_s: NDArray[np.float64], percentile: float) -> tuple[float, float] | None:
-    known = per_token_s[~np.isnan(per_token_s)]
-    if not len(known):
-        return None
-    median, slow = np.percentile(known, [50, percentile])
-    return float(median), float(slow)
 
 
 def _peak(served: ServedRequests) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from harness.capacity.acceptance import AssumedAcceptance
 from harness.capacity.question import Question, RowTokens, ServiceGoal
-from harness.capacity.results import BreakEven, CapacityPlan, DeploymentPlan, DevicePlan, expected
+from harness.capacity.results import BreakEven, CapacityPlan, DeploymentPlan, DevicePlan, Ranges, expected
 from harness.capacity.service import chunks_of
 from harness.capacity.trials import CLOSE
 from harness.formatting import rate, ratio, seconds
@@ -102,7 +102,7 @@ def _closest(plan: CapacityPlan) -> str:
     return f"; {method} on {refused.hardware} comes closest, {ratio(misses)} off: {refused.reason}"
 
 
-def fitting_ranges(entry: BreakEven) -> tuple[tuple[int, int], ...]:
+def fitting_ranges(entry: BreakEven) -> Ranges:
     """The ranges of ``pays``, cut at the largest batch that fits."""
     fits = entry.largest_batch or 0
     return tuple((first, min(last, fits)) for first, last in entry.pays if first <= fits)
@@ -269,25 +269,20 @@ def _of_acceptance(acceptance: AssumedAcceptance) -> Iterator[str]:
 def _of_work(workload: RowTokens) -> Iterator[str]:
     if workload.prompt_tokens is None:
         yield "decoding only: no prompt was given, so no prefill is in speed per GPU, GPUs, money or energy"
-    else:
-        yield (
-            f"prompts of {workload.prompt_tokens:,} tokens{_shared(workload)}, {_reading(workload)}; what that takes from "
-            "decoding is in speed per user and per GPU, GPUs, money and energy, for a replica that is always full"
-        )
-        yield (
-            "a user's tokens/s count from the first token on; the time to it is that of a request admitted at once, so without "
-            "any wait in a queue"
-        )
-
-
-def _shared(workload: RowTokens) -> str:
-    return f", {workload.shared_tokens:,} of them shared and in the cache already" if workload.shared_tokens else ""
-
-
-def _reading(workload: RowTokens) -> str:
-    if workload.chunk_tokens is None:
-        return "read whole, one at a time, while nothing is decoded"
-    return f"read in chunks of {workload.chunk_tokens:,} beside the rows that decode"
+        return
+    shared, read = "", "read whole, one at a time, while nothing is decoded"
+    if workload.shared_tokens:
+        shared = f", {workload.shared_tokens:,} of them shared and in the cache already"
+    if workload.chunk_tokens is not None:
+        read = f"read in chunks of {workload.chunk_tokens:,} beside the rows that decode"
+    yield (
+        f"prompts of {workload.prompt_tokens:,} tokens{shared}, {read}; what that takes from decoding is in speed per user and "
+        "per GPU, GPUs, money and energy, for a replica that is always full"
+    )
+    yield (
+        "a user's tokens/s count from the first token on; the time to it is that of a request admitted at once, so without "
+        "any wait in a queue"
+    )
 
 
 def _of_queue(goal: ServiceGoal, chunks: Sequence[int]) -> Iterator[str]:

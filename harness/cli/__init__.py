@@ -8,11 +8,14 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 import sys
 import traceback
 import warnings
+from copy import copy
 from importlib import import_module
-from typing import Annotated, Any, NoReturn
+from inspect import Parameter, getdoc, signature
+from typing import Annotated, Any, NoReturn, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperGroup
@@ -54,6 +57,28 @@ WRONG_PLACE = {errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, er
 PLAIN: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None}
 
 
+def documented(command: Any) -> Any:
+    """The command with its arguments and options, each with what ``Args`` in its docstring says: ``name (METAVAR): help``.
+
+    A flag that is off by default has no opposite.
+    """
+    text, _, listed = (getdoc(command) or "").partition("\n\nArgs:\n")
+    if not listed:
+        return command
+    command.__doc__, hints, parameters = text, get_type_hints(command, include_extras=True), signature(command).parameters
+    for name, metavar, words in re.findall(r"^    (\w+)(?: \((.+)\))?: (.+(?:\n {8}.+)*)", listed, re.MULTILINE):
+        kind, default = hints[name], parameters[name].default
+        if get_origin(kind) is Annotated:
+            kind, option = kind.__origin__, copy(kind.__metadata__[0])
+        elif default is Parameter.empty:
+            option = typer.Argument()
+        else:
+            option = typer.Option(*([f"--{name.replace('_', '-')}"] if default is False else []))
+        option.metavar, option.help = metavar or None, " ".join(words.split())
+        command.__annotations__[name] = Annotated[kind, option]
+    return command
+
+
 class Commands(TyperGroup):
     """The commands by name; the module of one is imported when it is asked for."""
 
@@ -67,7 +92,7 @@ class Commands(TyperGroup):
             found = getattr(import_module(f"harness.cli.{module}"), name)
             if not isinstance(found, typer.Typer):
                 function, found = found, typer.Typer(**PLAIN)
-                found.command(cmd_name)(function)
+                found.command(cmd_name)(documented(function))
             self.commands[cmd_name] = typer.main.get_command(found)
         return self.commands.get(cmd_name)
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
-
-from typer import Argument, Option
 
 from harness.analysis.answer import Derived
 from harness.analysis.evidence.acceptance import ForcedAcceptance, forced_acceptance
@@ -20,14 +17,14 @@ from harness.record.store import read_run
 VERSION = 1
 
 
-def acceptance_command(
-    run: Annotated[Path, Argument(metavar="{RUN}", help="a run directory")],
-    arm: Annotated[str | None, Option("--arm", help="label of an arm; default: the fastest that decodes without loss")] = None,
-    as_json: AsJson = False,
-) -> None:
+def acceptance_command(run: Path, arm: str | None = None, as_json: AsJson = False) -> None:
     """Write an arm's acceptance as vLLM, SGLang, TensorRT-LLM and aiconfigurator take it.
 
     An engine that is given it can be timed with that acceptance at full size. What it measures is replayed: given, not found.
+
+    Args:
+        run ({RUN}): a run directory
+        arm: label of an arm; default: the fastest that decodes without loss
     """
     held = read_run(run)
     found = forced_acceptance(held, arm or _fastest(held))

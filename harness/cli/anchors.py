@@ -22,7 +22,6 @@ UNITS = {
     "request_s": "ms",
     "block_tokens_per_s": "passes",
 }
-RUNGS: tuple[Rung, ...] = ("datasheet", "published", "anchored")
 VERDICTS = {"within": "within the band", "too_fast": "predicted too fast", "too_slow": "predicted too slow"}
 HEAD = """\
 Speeds that others published, beside what this roofline predicts for them. Nothing in the column `figure` was measured here.
@@ -91,7 +90,7 @@ def _cells(entry: ComparedAnchor) -> Iterator[str]:
     scale = MS_PER_S if UNITS[anchor.measure].startswith("ms") else 1.0
     yield anchor.name.removeprefix(f"{anchor.system}-")
     yield f"{_figure(anchor.published, scale)} {UNITS[anchor.measure]}"
-    for rung in RUNGS:
+    for rung in get_args(Rung):
         prediction = entry.predictions.get(rung)
         yield "?" if prediction is None else f"{_figure(prediction.value, scale)} {100 * prediction.error:+6.1f} %"
     yield f"{_figure(last.low, scale)}..{_figure(last.high, scale)}"

@@ -14,7 +14,7 @@ from typing import Annotated, get_args
 
 from typer import Option
 
-from harness.cli.output import AsJson, grid, lines_of, show
+from harness.cli.output import Amount, AsJson, grid, lines_of, show
 from harness.cli.progress import TerminalProgress
 from harness.errors import MissingExtraError, UserError
 from harness.formatting import escaped_json, one_line
@@ -30,24 +30,24 @@ DTYPES: tuple[MeasuredDtype, ...] = ("bfloat16", "float32")
 
 
 def calibrate_command(
-    device: Annotated[str | None, Option(help="cpu, cuda or cuda:N; default: cuda where there is one")] = None,
-    dtype: Annotated[
-        list[str] | None, Option(help="dtype of the matrix rates (may be given again); default: bfloat16, float32")
-    ] = None,
-    threads: Annotated[int | None, Option(min=1, help="CPU threads; default: torch's")] = None,
-    execution: Annotated[
-        Execution | None,
-        Option(help="how the forwards run that are measured; default: graphs on a GPU; on a CPU native, if it can be"),
-    ] = None,
-    budget_s: Annotated[
-        float, Option(min=0.0, help="seconds for the matrix rates of one dtype; larger m are skipped, and listed as such")
-    ] = 15.0,
-    output: Annotated[
-        Path | None, Option(help="YAML file to write; default: where later commands find it by the device's name")
-    ] = None,
+    device: str | None = None,
+    dtype: list[str] | None = None,
+    threads: Annotated[int | None, Option(min=1)] = None,
+    execution: Execution | None = None,
+    budget_s: Amount = 15.0,
+    output: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure this machine's ceilings (about a minute): read, copy, matrix and attention rates, fixed cost. Needs no model."""
+    """Measure this machine's ceilings (about a minute): read, copy, matrix and attention rates, fixed cost. Needs no model.
+
+    Args:
+        device: cpu, cuda or cuda:N; default: cuda where there is one
+        dtype: dtype of the matrix rates (may be given again); default: bfloat16, float32
+        threads: CPU threads; default: torch's
+        execution: how the forwards run that are measured; default: graphs on a GPU; on a CPU native, if it can be
+        budget_s: seconds for the matrix rates of one dtype; larger m are skipped, and listed as such
+        output: YAML file to write; default: where later commands find it by the device's name
+    """
     dtypes = measurable(dtype or DTYPES)
     need_torch()
     from harness.runner.local_machine import measure_ceilings
@@ -117,10 +117,7 @@ def render(measured: MeasuredCeilings) -> str:
     threads = "" if measured.threads is None else f", {measured.threads} threads"
     is_memory, why = measured.read_is_memory
     read, copied = measured.read_bytes_per_s.points, measured.copy_bytes_per_s.points
-    sizes = [
-        [f"{one.at / 2**20:,.0f}", _shown(one.value, 1e9), _shown(other.value, 1e9)]
-        for one, other in zip(read, copied, strict=True)
-    ]
+    sizes = [[f"{one.at / 2**20:,.0f}", _giga(one.value), _giga(other.value)] for one, other in zip(read, copied, strict=True)]
     heads = ("buffer, MiB", "read, GB/s", "copy, GB/s")
     lines = [lines_of(f"{measured.device_name} ({measured.device}{threads}), torch {measured.torch_version}"), ""]
     lines.append(grid(heads, sizes, right=heads))
@@ -146,14 +143,14 @@ def render(measured: MeasuredCeilings) -> str:
 def _rates(size: str, curves: Mapping[MeasuredDtype, MeasuredCurve]) -> str:
     heads = (size, *(f"{dtype}, GFLOP/s" for dtype in curves))
     rows = [
-        [str(points[0].at), *(_shown(point.value, 1e9) for point in points)]
+        [str(points[0].at), *(_giga(point.value) for point in points)]
         for points in zip(*(curve.points for curve in curves.values()), strict=True)
     ]
     return grid(heads, rows, right=heads)
 
 
-def _shown(value: float | None, unit: float) -> str:
-    return "-" if value is None else f"{value / unit:,.1f}"
+def _giga(value: float | None) -> str:
+    return "-" if value is None else f"{value / 1e9:,.1f}"
 
 
 def need_torch(command: str = "sbd calibrate", more: str = "") -> None:

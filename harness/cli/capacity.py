@@ -35,16 +35,16 @@ class CapacityOptions(ModelOptions):
 
     model: str
     """a known shape, or a folder with a config.json"""
-    hardware: Annotated[list[str] | None, "NAME"] = None
-    """a hardware profile, or its file; repeat for several; default: all"""
+    hardware: list[str] | None = None
+    """(NAME) a hardware profile, or its file; repeat for several; default: all"""
     nfe_speedup: float | None = None
     """acceptance: mean tokens per forward pass of a row"""
-    table1: Annotated[str | None, "MODEL/TASK/LEVEL"] = None
-    """acceptance: a cell of the paper's Table 1; LEVEL is low or high (γ)"""
-    from_run: Annotated[Path | None, "RUN"] = None
-    """acceptance: as a run of yours recorded it"""
-    passes_at: Annotated[list[str] | None, "BATCH=PASSES"] = None
-    """lockstep: passes per block until a batch's slowest row is done; repeat"""
+    table1: str | None = None
+    """(MODEL/TASK/LEVEL) acceptance: a cell of the paper's Table 1; LEVEL is low or high (γ)"""
+    from_run: Path | None = None
+    """(RUN) acceptance: as a run of yours recorded it"""
+    passes_at: list[str] | None = None
+    """(BATCH=PASSES) lockstep: passes per block until a batch's slowest row is done; repeat"""
     tokens_per_check: float | None = None
     """verified SBD: with --nfe-speedup, mean tokens of a block that its check makes final"""
     context: int | None = None
@@ -53,11 +53,11 @@ class CapacityOptions(ModelOptions):
     """workload, instead of --context: a request's prompt; its prefill is priced"""
     output_tokens: int | None = None
     """workload: tokens that a request writes"""
-    shared_prefix: Annotated[int, "TOKENS"] = 0
-    """workload: of the prompt, what all requests share and the cache has already"""
-    chunk: Annotated[int | None, "TOKENS"] = None
-    """chunked prefill: prompt tokens that a step reads beside the rows that decode; default: prompts are read whole, and
-    nothing is decoded meanwhile"""
+    shared_prefix: int = 0
+    """(TOKENS) workload: of the prompt, what all requests share and the cache has already"""
+    chunk: int | None = None
+    """(TOKENS) chunked prefill: prompt tokens that a step reads beside the rows that decode; default: prompts are read whole,
+    and nothing is decoded meanwhile"""
     batch: int | None = None
     """goal: rows per replica; default: the most tokens/s that fit"""
     tokens_per_s: float | None = None
@@ -68,16 +68,16 @@ class CapacityOptions(ModelOptions):
     """goal: GPUs for so many requests/s of --output-tokens each; with --ttft simulated"""
     users: int | None = None
     """service: so many users with a request in flight; needs --ttft and both token counts"""
-    trace: Annotated[Path | None, "FILE"] = None
-    """service: arrivals and lengths, Mooncake's .jsonl or Azure's .csv"""
-    ttft: Annotated[float | None, "SECONDS"] = None
-    """service: time to first token, queue included; simulates"""
-    think_s: Annotated[float | None, "SECONDS"] = None
-    """service: mean time from a user's answer to the next request"""
+    trace: Path | None = None
+    """(FILE) service: arrivals and lengths, Mooncake's .jsonl or Azure's .csv"""
+    ttft: float | None = None
+    """(SECONDS) service: time to first token, queue included; simulates"""
+    think_s: float | None = None
+    """(SECONDS) service: mean time from a user's answer to the next request"""
     percentile: float | None = None
     """service: % of requests for which --ttft and --tokens-per-s hold; default: 95"""
-    tensor_parallel: Annotated[str, "N|auto"] = "auto"
-    """GPUs per stage; auto: the fewest of 1, 2, 4, 8 that fit, with a speed goal the cheapest"""
+    tensor_parallel: str = "auto"
+    """(N|auto) GPUs per stage; auto: the fewest of 1, 2, 4, 8 that fit, with a speed goal the cheapest"""
     memory_reserve: float = 0.1
     """share of the memory kept for runtime and prefill"""
     break_even: bool = False

@@ -81,7 +81,10 @@ def _full_table(plan: CapacityPlan) -> Iterator[str]:
         ("SBD's\nband", lambda device: _band(device.sbd.tokens_per_s_per_user if device.sbd else None, rate)),
         ("wall\nspeedup", lambda device: ratio(device.wall_speedup.expected) if device.wall_speedup else ABSENT),
         ("its\nband", lambda device: _band(device.wall_speedup, ratio)),
-        ("SBD pays\nat batch", lambda device: pays_words(device.break_even_at(context))),
+        (
+            "SBD pays\nat batch",
+            lambda device: pays_words(next((at for at in device.break_even if at.context_tokens == context), None)),
+        ),
         ("rung", lambda device: str(device.rung)),
     ]
     figures = shown(plan)

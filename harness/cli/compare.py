@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Option
 
 from harness.cli.output import AsJson, grid, json_text, lines_of, show
 from harness.errors import UserError
@@ -32,15 +32,16 @@ AllowOption = Annotated[
 
 
 def compare_command(
-    runs: Annotated[list[Path], Argument(metavar="BASE NEW...", help="run directories; each is held against the first")],
-    allow: AllowOption = None,
-    whole: Annotated[bool, Option("--all", help="show every figure, not only what changed")] = False,
-    as_json: AsJson = False,
+    runs: list[Path], allow: AllowOption = None, whole: Annotated[bool, Option("--all")] = False, as_json: AsJson = False
 ) -> None:
     """Show what changed between runs and by how much; times need three processes a run to be called better or worse.
 
     Times have 95 % intervals over the same prompts. All figures shown are judged together (Holm): of runs of one code at most
     one in twenty shows a change. Refuses unlike runs.
+
+    Args:
+        runs (BASE NEW...): run directories; each is held against the first
+        whole: show every figure, not only what changed
     """
     if len(runs) < 2:
         raise UserError(f"sbd compare {runs[0]}: one run is nothing to compare; give BASE and NEW, two run directories or more")

@@ -10,12 +10,10 @@ import importlib.util
 import textwrap
 import time
 from pathlib import Path
-from typing import Annotated, Any
-
-from typer import Option
+from typing import Any
 
 from harness.cli.calibrate import need_torch, seen_device
-from harness.cli.output import AsJson, by_reason, give, json_text, lines_of, show
+from harness.cli.output import Amount, AsJson, by_reason, give, json_text, lines_of, show
 from harness.errors import MissingExtraError, UserError
 from harness.formatting import one_line
 from harness.hardware.counter_scale import BandwidthScale
@@ -59,10 +57,10 @@ def to_json(facts: ModelFacts, scenario: str) -> dict[str, object]:
 
 def render_model(facts: ModelFacts) -> str:
     """The facts as comments of a YAML file."""
-    size = f"{facts.shape.layers} layers, {facts.shape.params:,} parameters"
+    size, family = f"{facts.shape.layers} layers, {facts.shape.params:,} parameters", facts.family
     lines = [f"{facts.folder}: model_type {facts.model_type}, {size}"]
-    if facts.family:
-        lines.append(f"a block model of family {facts.family.name}: {facts.family.members}")
+    if family:
+        lines.append(f"a block model of family {family.name}: {family.members}")
     elif facts.kind == "ntp":
         lines.append("NTP only: a next-token predictor without a mask token; SBD needs fine-tuning, see sbd train --help")
     else:
@@ -76,15 +74,15 @@ def render_model(facts: ModelFacts) -> str:
     if facts.mask_id is not None:
         lines.append(f"mask token: {facts.mask_id}, {facts.mask_id_from}")
     own = "the code it brings is not run" if facts.own_code else "it brings no code"
-    ours, tried = (" under our masks", "; tried on tiny random weights only") if facts.family else ("", "")
+    ours, tried = (" under our masks", "; tried on tiny random weights only") if family else ("", "")
     lines.append(f"loads into transformers' own {facts.native} class{ours}; {own}{tried}")
-    if facts.family and not facts.family.is_ntp:
+    if family and not family.is_ntp:
         base = facts.base or f"a model of your choice: write it for {ANY_NTP_MODEL}"
         lines.append(f"baseline: NTP on {base}, in a part of its own; these weights are no next-token predictor")
     if facts.mask_id is None and facts.kind == "block model":
         lines.append(f"mask token: unknown, {facts.mask_id_from}; write mask_token_id into the model below")
-    if facts.family and facts.family.note:
-        lines.append(f"note: {facts.family.note}")
+    if family and family.note:
+        lines.append(f"note: {family.note}")
     said = (textwrap.wrap(one_line(line), 118, initial_indent="# ", subsequent_indent="#   ") for line in lines)
     return "\n".join(line for one in said for line in one)
 
@@ -147,16 +145,14 @@ LISTENS = (
 DOCTOR_VERSION = 2
 
 
-def doctor_command(
-    device: Annotated[str | None, Option(help="cpu, cuda or cuda:N; default: cuda where there is one")] = None,
-    as_json: AsJson = False,
-    model: Annotated[
-        Path | None, Option(metavar="FOLDER", help="say what a checkpoint is, and print a scenario for it")
-    ] = None,
-) -> None:
+def doctor_command(device: str | None = None, as_json: AsJson = False, model: Path | None = None) -> None:
     """Open every meter once around a short pause and say what each one reads here, or why it reads nothing.
 
     With --model: no meter is opened and no weight loaded; what is printed is a scenario, with what is known as comments.
+
+    Args:
+        device: cpu, cuda or cuda:N; default: cuda where there is one
+        model (FOLDER): say what a checkpoint is, and print a scenario for it
     """
     if model is not None:
         facts = read_model_facts(model)
@@ -259,16 +255,15 @@ def _closing(found: dict[str, Any]) -> list[str]:
     return [f"you can measure: {', '.join(can)}", *([f"not here: {', '.join(cannot)}"] if cannot else [])]
 
 
-def check_command(
-    out: Annotated[Path, Option(help="folder for the results")] = Path("gpu-check"),
-    minutes: Annotated[
-        float, Option(min=0.0, help="time for everything; cells not reached are listed, and the same command continues")
-    ] = 7.5,
-    dry_run: Annotated[bool, Option("--dry-run", help="the same code on the CPU, with tiny shapes")] = False,
-) -> None:
+def check_command(out: Path = Path("gpu-check"), minutes: Amount = 7.5, dry_run: bool = False) -> None:
     """Check an NVIDIA GPU: exactness, NTP and SBD at an 8B shape, baseline, ways of attending, energy; writes tables.
 
     Exit code 1: an engine does not compute on it what the reference computes.
+
+    Args:
+        out: folder for the results
+        minutes: time for everything; cells not reached are listed, and the same command continues
+        dry_run: the same code on the CPU, with tiny shapes
     """
     need_torch("sbd check")
     from harness.engine.loading import device_here

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -16,8 +17,8 @@ from typer import Argument, Option
 from harness.analysis.answer import Derived
 from harness.analysis.judge.judgement import Judgements, by_records
 from harness.cli.compare import AllowOption
-from harness.cli.judged import AllOption, Demand, InconclusiveOption, RequireOption, SignersOption, ToOption, demanding, finish
-from harness.cli.output import AsJson, json_text, lines_of, show
+from harness.cli.judged import InconclusiveOption, RequireOption, SignersOption, ToOption, demanding, finish
+from harness.cli.output import Amount, AsJson, json_text, lines_of, show
 from harness.cli.progress import TerminalProgress
 from harness.cli.run import RemoteCodeOption
 from harness.errors import UserError
@@ -43,32 +44,33 @@ DEFAULT_PAIRS = 12
 
 
 def gate_command(
-    runs: Annotated[list[Path] | None, Argument(metavar="[BASE NEW]", help="two run directories")] = None,
-    base_cmd: Annotated[
-        str | None, Option("--base-cmd", help="instead of BASE: a shell command that leaves its run directory at {out}")
-    ] = None,
-    new_cmd: Annotated[str | None, Option("--new-cmd", help="instead of NEW: the same for the other revision")] = None,
-    pairs: Annotated[
-        int | None, Option(min=2, help="most pairs of fresh processes before a re-run, default 12; with --base-cmd")
-    ] = None,
+    runs: Annotated[list[Path] | None, Argument()] = None,
+    base_cmd: str | None = None,
+    new_cmd: str | None = None,
+    pairs: Annotated[int | None, Option(min=2)] = None,
     work: WorkOption = None,
     metric: MetricOption = None,
-    margin: Annotated[
-        float, Option(min=0.0, help="slowdown that is let pass, 0.02 is 2 %; a noise floor above it takes its place")
-    ] = MARGIN,
-    deterministic_only: Annotated[
-        bool, Option("--deterministic-only", help="only what is counted: on any machine, the two need not be one")
-    ] = False,
+    margin: Amount = MARGIN,
+    deterministic_only: bool = False,
     allow: AllowOption = None,
     require_signature: RequireOption = False,
     signers: SignersOption = None,
-    whole: AllOption = False,
+    whole: Annotated[bool, Option("--all")] = False,
     as_json: AsJson = False,
     inconclusive: InconclusiveOption = "report",
     to: ToOption = None,
 ) -> None:
     """Gate NEW against BASE: counts by equality, times by interval against a margin. Exit code 0 passed, 1 regressed,
     3 inconclusive, 4 void, 2 your mistake, 5 ours or a command's.
+
+    Args:
+        runs ([BASE NEW]): two run directories
+        base_cmd: instead of BASE: a shell command that leaves its run directory at {out}
+        new_cmd: instead of NEW: the same for the other revision
+        pairs: most pairs of fresh processes before a re-run, default 12; with --base-cmd
+        margin: slowdown that is let pass, 0.02 is 2 %; a noise floor above it takes its place
+        deterministic_only: only what is counted: on any machine, the two need not be one
+        whole: show what passed and what did not change too
     """
     wish = GateOptions(
         metrics=metric or (),
@@ -86,16 +88,14 @@ def gate_command(
         )
     if pairs is not None or work is not None:
         raise UserError("--pairs and --work belong to --base-cmd and --new-cmd: two stored runs hold the processes they hold")
-    demand = Demand(demanded=require_signature, signers=signers)
-    finish(_stored(*(runs or ()), wish=wish, signed=demand), as_json, inconclusive, to, whole)
+    finish(_stored(runs or (), wish, require_signature, signers), as_json, inconclusive, to, whole)
 
 
-def _stored(base_dir: Path, new_dir: Path, *, wish: GateOptions, signed: Demand) -> Judgements:
+def _stored(paths: Sequence[Path], wish: GateOptions, signed: bool, signers: Path | None) -> Judgements:
     """The answers from two stored runs."""
-    base, new = read_on_one_machine(base_dir), read_on_one_machine(new_dir)
-    judgements = gate_runs(base, new, (str(base_dir), str(new_dir)), wish, known_floors)
-    records = [demanding(Derived(run).integrity, path, signed) for run, path in ((base, base_dir), (new, new_dir))]
-    return by_records(judgements, records)
+    base, new = runs = [read_on_one_machine(path) for path in paths]
+    records = [demanding(Derived(run).integrity, path, signed, signers) for run, path in zip(runs, paths, strict=True)]
+    return by_records(gate_runs(base, new, tuple(map(str, paths)), wish, known_floors), records)
 
 
 def _measured(base_cmd: str, new_cmd: str, work: Path | None, wish: GateOptions) -> Judgements:
@@ -124,48 +124,42 @@ DEFAULT_GATES = 20
 
 
 def noise_command(
-    scenario: Annotated[
-        str | None, Argument(metavar="[FILE]", help="scenario whose noise is wanted; default: the shipped one, gate")
-    ] = None,
-    cmd: Annotated[
-        str | None, Option("--cmd", help="instead of a scenario: a shell command that leaves its run directory at {out}")
-    ] = None,
-    gates: Annotated[int, Option(min=2, help="A/A gates; with fewer than 20 the floor is a careful bound")] = DEFAULT_GATES,
-    pairs: Annotated[int, Option(min=2, help="pairs of fresh processes in each")] = DEFAULT_PAIRS,
-    pool: Annotated[
-        int | None,
-        Option(min=4, help="measure only so many pairs and draw the gates from them: quicker, blind to drift between gates"),
-    ] = None,
+    scenario: Annotated[str | None, Argument()] = None,
+    cmd: str | None = None,
+    gates: Annotated[int, Option(min=2)] = DEFAULT_GATES,
+    pairs: Annotated[int, Option(min=2)] = DEFAULT_PAIRS,
+    pool: Annotated[int | None, Option(min=4)] = None,
     metric: MetricOption = None,
     work: WorkOption = None,
-    show: Annotated[bool, Option("--show", help="only show the floors that are kept, of this user's machines")] = False,
+    show: bool = False,
     as_json: AsJson = False,
     trust_remote_code: RemoteCodeOption = False,
 ) -> None:
-    """Measure this machine's A/A noise floor and keep it for `sbd gate`; takes gates x pairs x 2 runs of the scenario."""
+    """Measure this machine's A/A noise floor and keep it for `sbd gate`; takes gates x pairs x 2 runs of the scenario.
+
+    Args:
+        scenario ([FILE]): scenario whose noise is wanted; default: the shipped one, gate
+        cmd: instead of a scenario: a shell command that leaves its run directory at {out}
+        gates: A/A gates; with fewer than 20 the floor is a careful bound
+        pairs: pairs of fresh processes in each
+        pool: measure only so many pairs and draw the gates from them: quicker, blind to drift between gates
+        show: only show the floors that are kept, of this user's machines
+    """
     if scenario is not None and cmd is not None:
         raise UserError(f"sbd noise takes a scenario or --cmd, got both ({scenario} and {cmd!r}); leave one out")
     if show:
         _print(every_floor(), as_json)
         return
     granted = [REMOTE_CODE] if trust_remote_code else []
-    ours = [sys.executable, "-m", "harness", "run", _file(scenario), "--no-report", *granted, "--out"]
+    load_scenario(scenario or "gate")  # a wrong one fails before anything runs
+    file = str(find_scenario(scenario or "gate").resolve())  # so that the command works from any folder
+    ours = [sys.executable, "-m", "harness", "run", file, "--no-report", *granted, "--out"]
     command = cmd or shlex.join(ours) + " {out}"
     wish = NoiseWish(gates=gates, pairs=pairs, pool=pool, metrics=metric or ())
-    _print([_measured_noise(command, work, wish)], as_json)
-
-
-def _file(scenario: str | None) -> str:
-    """The scenario as a path, so that the command works from any folder; a wrong one fails before anything runs."""
-    load_scenario(scenario or "gate")
-    return str(find_scenario(scenario or "gate").resolve())
-
-
-def _measured_noise(command: str, work: Path | None, wish: NoiseWish) -> StoredFloors:
     revisions, progress = _revisions(command, command, work)
     first, floors = measure_noise(revisions, wish, progress)
     progress.end_line()
-    return save_floors(first.header, floors)
+    _print([save_floors(first.header, floors)], as_json)
 
 
 def _print(stored: list[StoredFloors], as_json: bool) -> None:

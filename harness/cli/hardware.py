@@ -21,13 +21,12 @@ grade: the weaker one of bandwidth and peak: V verified in a vendor's or project
        S secondary, U unverified; `sbd hardware NAME` shows every figure with its source"""
 
 
-def hardware_command(
-    name: Annotated[
-        str | None, Argument(metavar="[NAME]", help="a profile, or a YAML file in the same form; default: list all")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """List the hardware profiles, those that `sbd calibrate` left here too, or every figure of one with its source."""
+def hardware_command(name: Annotated[str | None, Argument()] = None, as_json: AsJson = False) -> None:
+    """List the hardware profiles, those that `sbd calibrate` left here too, or every figure of one with its source.
+
+    Args:
+        name ([NAME]): a profile, or a YAML file in the same form; default: list all
+    """
     chosen = [load_profile(name)] if name else list((known_profiles() | local_profiles()).values())
     give(as_json, lambda: describe(chosen), lambda: render_one(chosen[0]) if name else render_list(chosen))
 

@@ -12,11 +12,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Exit, Option, Typer
+from typer import Exit, Option, Typer
 
 from harness import formatting
 from harness.analysis.answer import COMPARISON_VERSION, Derived
-from harness.cli.output import AsJson, give, grid, lines_of, show
+from harness.cli import documented
+from harness.cli.output import Amount, AsJson, Number, give, grid, lines_of, show
 from harness.errors import EXIT_REGRESSION, RecordError, UserError
 from harness.formatting import one_line
 from harness.meters.environment import branch_at, committed_at
@@ -73,24 +74,23 @@ def open_history(where: str | None) -> History:
 def history_of(run: Run, where: str) -> Trend:
     """All series of the run's scenario; a page of runs keeps those with a point of one of them."""
     with open_history(where) as database:
-        return trend(database, Wanted(scenario=run.header.scenario_digest), known_metrics([]))
+        return trend(database, Wanted(run.header.scenario_digest), known_metrics([]))
 
 
 @history_app.command("add", short_help="keep the figures of runs")
+@documented
 def add_command(
-    runs: Annotated[list[Path], Argument(metavar="RUN...", help="run directories")],
-    commit: Annotated[
-        str | None, Option(help="the commit that was measured; default: that of the repository where sbd run was called")
-    ] = None,
-    branch: Annotated[str | None, Option(help="its branch; default: the one checked out here, if it stands there")] = None,
-    committed_at: Annotated[
-        str | None, Option(metavar="TIME", help="when it was made, ISO 8601; default: as git has it here")
-    ] = None,
-    db: Database = None,
+    runs: list[Path], commit: str | None = None, branch: str | None = None, committed_at: str | None = None, db: Database = None
 ) -> None:
     """Keep the figures of runs. The same run again changes nothing, unless it holds more samples or the formulas are newer.
 
     The figures are derived from the run where it lies: keep its directory, `sbd history rebuild` derives them again.
+
+    Args:
+        runs (RUN...): run directories
+        commit: the commit that was measured; default: that of the repository where sbd run was called
+        branch: its branch; default: the one checked out here, if it stands there
+        committed_at (TIME): when it was made, ISO 8601; default: as git has it here
     """
     try:
         if committed_at is not None:
@@ -123,32 +123,38 @@ def _asked_git(given: Revision, recorded: str | None) -> Revision:
 
 
 @history_app.command("list", short_help="the runs that are kept")
+@documented
 def list_command(
-    limit: Annotated[int, Option(min=1, help="so many of the newest")] = 20,
+    limit: Number = 20,
     scenario: Scenario = None,
     branch: Branch = None,
     fingerprint: Fingerprint = None,
     as_json: AsJson = False,
     db: Database = None,
 ) -> None:
-    """List the newest runs."""
+    """List the newest runs.
+
+    Args:
+        limit: so many of the newest
+    """
 
     with open_history(db) as history:
-        records = history.records(Wanted(scenario=scenario, branch=branch, fingerprint=fingerprint), limit)
+        records = history.records(Wanted(scenario, branch, fingerprint), limit)
         give(as_json, lambda: [described(record) for record in records], lambda: records_table(records))
 
 
 @history_app.command("show", short_help="one run with its figures")
-def show_command(
-    run_id: Annotated[str, Argument(metavar="ID", help="a run id, or how it begins")],
-    as_json: AsJson = False,
-    db: Database = None,
-) -> None:
-    """Show what is kept of one run."""
+@documented
+def show_command(run_id: str, as_json: AsJson = False, db: Database = None) -> None:
+    """Show what is kept of one run.
+
+    Args:
+        run_id (ID): a run id, or how it begins
+    """
 
     with open_history(db) as history:
         record = history.record(run_id)
-        runs = len(history.records(Wanted(scenario=record.scenario_digest)))
+        runs = len(history.records(Wanted(record.scenario_digest)))
         give(as_json, lambda: described(record), lambda: record_table(record, runs))
 
 
@@ -158,7 +164,7 @@ def rebuild_command(
 ) -> None:
     """Derive the figures of older formulas again, from the runs where they lie."""
     with open_history(db) as history:
-        records = history.records(Wanted(scenario=scenario, branch=branch, fingerprint=fingerprint))
+        records = history.records(Wanted(scenario, branch, fingerprint))
         outdated = [record for record in records if record.comparison_version < COMPARISON_VERSION]
         for record in outdated:
             show(one_line(f"{_derived_again(history, record):9}  {record.run_id}  {record.path}"))
@@ -175,27 +181,18 @@ def _derived_again(history: History, old: HistoryRecord) -> Added | str:
 
 
 @history_app.command("trend", short_help="where the figures changed")
+@documented
 def trend_command(
-    metric: Annotated[
-        list[str] | None,
-        Option(help="a figure to follow (may be given again); default: speedups, time per token, prediction error"),
-    ] = None,
-    cell: Annotated[str, Option(help="only cells (part/task/b<batch size>) that match this pattern")] = "*",
+    metric: list[str] | None = None,
+    cell: str = "*",
     scenario: Scenario = None,
     branch: Branch = None,
     fingerprint: Fingerprint = None,
-    last: Annotated[int, Option(min=1, help="only so many of the newest commits of each series")] = 200,
-    min_change_pct: Annotated[
-        float, Option(min=0.0, help="smaller changes are left out; give the noise floor where it is larger")
-    ] = 1.0,
-    outdated: Annotated[bool, Option("--outdated", help="use figures of older formulas too")] = False,
-    alarm: Annotated[
-        int | None,
-        Option(
-            min=1, metavar="N", help="exit with 1 if a change for the worse began, or a drift went on, in the newest N commits"
-        ),
-    ] = None,
-    html: Annotated[Path | None, Option(metavar="FILE", help="write the trend page")] = None,
+    last: Number = 200,
+    min_change_pct: Amount = 1.0,
+    outdated: bool = False,
+    alarm: Annotated[int | None, Option(min=1)] = None,
+    html: Path | None = None,
     as_json: AsJson = False,
     db: Database = None,
 ) -> None:
@@ -204,13 +201,21 @@ def trend_command(
     A series is one figure of one machine, scenario, branch, cell and arm; runs of one commit count as one, their median.
     A level is at least five commits long; a slow drift is shown as one. If nothing changed in any series, one look in 500 shows
     a change all the same. Noise that a commit shares with the one before is allowed for.
+
+    Args:
+        metric: a figure to follow (may be given again); default: speedups, time per token, prediction error
+        cell: only cells (part/task/b<batch size>) that match this pattern
+        last: only so many of the newest commits of each series
+        min_change_pct: smaller changes are left out; give the noise floor where it is larger
+        outdated: use figures of older formulas too
+        alarm (N): exit with 1 if a change for the worse began, or a drift went on, in the newest N commits
+        html (FILE): write the trend page
     """
     metrics = known_metrics(metric or [])
     gc.disable()  # a quarter of a large trend's time went into its search for cycles
     try:
         with open_history(db) as history:
-            wanted = Wanted(scenario=scenario, branch=branch, fingerprint=fingerprint)
-            found = trend(history, wanted, metrics, cell, min_change_pct / 100, last, outdated)
+            found = trend(history, Wanted(scenario, branch, fingerprint), metrics, cell, min_change_pct / 100, last, outdated)
     finally:
         gc.enable()
     give(as_json, lambda: to_json(found), lambda: trend_table(found), indent=None)

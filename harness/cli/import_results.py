@@ -38,22 +38,12 @@ LONGEST_NAME = 200
 
 
 def import_command(
-    files: Annotated[
-        list[Path] | None, Argument(metavar="[FILE]...", help="files of one arm, each one process; figures, no speedup")
-    ] = None,
-    ntp: Annotated[
-        list[Path] | None, Option(metavar="FILE", help="a file of the baseline, one token a pass; repeat for each file")
-    ] = None,
-    arm: Annotated[
-        list[str] | None, Option(metavar="NAME=FILE", help="a file of an arm; repeat for each file and each arm")
-    ] = None,
-    out: Annotated[Path | None, Option(metavar="DIR", help="where the record goes; without it, figures are only shown")] = None,
-    model: Annotated[
-        str | None, Option(metavar="NAME|FOLDER", help="a known model, or a folder with a config.json: its shape")
-    ] = None,
-    machine: Annotated[
-        str | None, Option(metavar="TEXT", help="what the server ran on: gate and history keep machines apart")
-    ] = None,
+    files: Annotated[list[Path] | None, Argument()] = None,
+    ntp: list[Path] | None = None,
+    arm: list[str] | None = None,
+    out: Path | None = None,
+    model: str | None = None,
+    machine: str | None = None,
     claim: Annotated[
         list[str] | None, Option(metavar="TEXT", help=f'kept with the record, for verify and the page; default "{ASKED}"')
     ] = None,
@@ -73,6 +63,14 @@ def import_command(
     Each file is one process of the statistics. Requests are paired by their prompts where the files show that they are the
     same; else means over whole files are compared. The files hold no passes, no token ids and no grades, so claims about
     these are void. sbd verify, gate, history and report read the record.
+
+    Args:
+        files ([FILE]...): files of one arm, each one process; figures, no speedup
+        ntp (FILE): a file of the baseline, one token a pass; repeat for each file
+        arm (NAME=FILE): a file of an arm; repeat for each file and each arm
+        out (DIR): where the record goes; without it, figures are only shown
+        model (NAME|FOLDER): a known model, or a folder with a config.json: its shape
+        machine (TEXT): what the server ran on: gate and history keep machines apart
     """
     if format_ is not None and format_ not in FORMATS:
         raise UserError(f"--format {format_}: there is no such format; allowed: {', '.join(FORMATS)}")

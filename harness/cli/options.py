@@ -12,7 +12,6 @@ from typing import Annotated, Any, get_type_hints
 from pydantic import BaseModel, ConfigDict
 from pydantic.fields import FieldInfo
 from typer import Context, Option
-from typer.models import OptionInfo
 
 from harness.errors import UserError
 from harness.hardware.links import Link, link_called
@@ -51,12 +50,13 @@ def takes_options(run: Callable[[Any], None]) -> Callable[..., None]:
 
 
 def _parameter(name: str, field: FieldInfo) -> Parameter:
-    """The option of a field, which may be annotated with one, or with what its value is called in the help."""
+    """The option of a field, which may be annotated with one. What its value is called stands before the text: ``(N) text``."""
     flags = [f"--{name.replace('_', '-')}"] if field.annotation is bool else []
-    noted = next(iter(field.metadata), None)
-    option = noted if isinstance(noted, OptionInfo) else Option(..., *flags, metavar=noted)
+    option = next(iter(field.metadata), Option(..., *flags))
     option.default = ... if field.is_required() else field.default
     option.help = " ".join((field.description or "").split())
+    if option.help.startswith("("):
+        option.metavar, _, option.help = option.help[1:].partition(") ")
     return Parameter(name, Parameter.KEYWORD_ONLY, default=option, annotation=field.annotation)
 
 
@@ -67,25 +67,25 @@ class ModelOptions(Options):
     """block size k"""
     dtype: str = "bfloat16"
     """dtype of activations, embeddings and LM head (bf16, fp8, ...)"""
-    weights: Annotated[str | None, "FORMAT"] = None
-    """format of the linear layers, e.g. int4-g128; default: --dtype"""
+    weights: str | None = None
+    """(FORMAT) format of the linear layers, e.g. int4-g128; default: --dtype"""
     kv_dtype: str | None = None
     """dtype of the KV cache; default: --dtype"""
-    matrix_dtype: Annotated[str | None, Option(parser=dtype_called, metavar="TEXT")] = None
-    """dtype whose peak the matrix products can reach; default: --dtype"""
+    matrix_dtype: Annotated[str | None, Option(parser=dtype_called)] = None
+    """(TEXT) dtype whose peak the matrix products can reach; default: --dtype"""
     expert_parallel: bool = False
     """EP: the GPUs of a stage share out whole experts, not slices of each"""
     dp_attention: bool = False
     """every GPU of a stage has the whole attention, for its share of the rows"""
     pipeline_parallel: int = 1
     """PP: stages of --tensor-parallel GPUs each, with a share of the layers"""
-    link: Annotated[Link | None, Option(parser=link_called, metavar="KIND|GB/S")] = None
-    """what joins the GPUs: nvlink3, nvlink4, nvlink5, xgmi, pcie3, pcie4, pcie5, or GB/s in one direction; default: what is
-    known of the device"""
+    link: Annotated[Link | None, Option(parser=link_called)] = None
+    """(KIND|GB/S) what joins the GPUs: nvlink3, nvlink4, nvlink5, xgmi, pcie3, pcie4, pcie5, or GB/s in one direction; default:
+    what is known of the device"""
     batching: Batching | None = None
     """rows of a batch: ragged as engines run them (default), or lockstep, all waiting for the slowest"""
-    rung: Annotated[ProfileRung | None, Option(parser=rung_called, metavar="TEXT")] = None
-    """datasheet, anchored or calibrated; default: the profile's calibration, else anchored"""
+    rung: Annotated[ProfileRung | None, Option(parser=rung_called)] = None
+    """(TEXT) datasheet, anchored or calibrated; default: the profile's calibration, else anchored"""
     as_json: Annotated[bool, Option(..., "--json")] = False
     """print JSON"""
 

@@ -22,6 +22,9 @@ from harness.formatting import csv_cell, escaped_json, one_line
 
 Reason = TypeVar("Reason")
 AsJson = Annotated[bool, Option("--json", help="print JSON")]
+Amount = Annotated[float, Option(min=0.0)]
+Number = Annotated[int, Option(min=1)]
+"""Options of at least 0, and of at least 1."""
 WITHOUT_A_TERMINAL = 160
 """Columns of a table that no terminal shows."""
 NARROWEST, WIDEST = 40, 1000

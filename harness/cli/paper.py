@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,7 +14,7 @@ from harness.errors import UserError
 from harness.hardware.profile import load_profile
 from harness.roofline.ceilings import ceilings_from_profile
 from harness.roofline.paper import MODEL, PaperCell
-from harness.roofline.paper_steps import CorrectedStep, PaperWaterfall, explain_slowdown, explain_speedup
+from harness.roofline.paper_steps import PaperWaterfall, explain_slowdown, explain_speedup
 
 EXPLAIN_VERSION = 1
 PART = "h100-sxm"  # whose peaks and bandwidth the paper's constants are
@@ -69,7 +68,8 @@ def explain_paper(options: RooflineOptions) -> str:
         return json_text(basis | tables | {"table4_reason": reason})
     ours = f"{MODEL.name}, {options.dtype}, on {PART} ({ceilings.rung})"
     last = str(reason) if table4 is None else _waterfall(table4, ours)
-    return "\n\n".join([_waterfall(table3, ours), last, "\n".join(_reasons(table3.steps)), NOTE])
+    reasons = (f"{at:>2}  {step.name} ({step.kind}): {step.reason} [{step.source}]" for at, step in enumerate(table3.steps, 1))
+    return "\n\n".join([_waterfall(table3, ours), last, "\n".join(reasons), NOTE])
 
 
 def _as_data(waterfall: PaperWaterfall) -> dict[str, object]:
@@ -111,8 +111,3 @@ def ratio_bar(before: float, after: float, scale: tuple[float, float]) -> Bar:
     begin, end = sorted(math.log(figure / low) / span for figure in (before, after))
     begin = min(begin, 1 - tick)
     return Bar(size=1.0, begin=begin, end=max(end, begin + tick), width=BAR_WIDTH)
-
-
-def _reasons(steps: Sequence[CorrectedStep]) -> Iterator[str]:
-    for number, step in enumerate(steps, 1):
-        yield f"{number:>2}  {step.name} ({step.kind}): {step.reason} [{step.source}]"

@@ -6,12 +6,13 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import groupby
 from operator import add, attrgetter
 from shutil import which
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Option
 
 from harness.cli.calibrate import profile_of_scenario
 from harness.cli.output import AsJson, by_reason, give, grid, json_text, lines_of
@@ -19,7 +20,7 @@ from harness.cli.progress import format_duration
 from harness.errors import UnknownHardwareError
 from harness.formatting import one_line
 from harness.frozen import frozen
-from harness.hardware.profile import engine_words, load_profile
+from harness.hardware.profile import HardwareProfile, engine_words, load_profile
 from harness.meters.calibration import kept_at
 from harness.meters.environment_host import cpu_name
 from harness.models import DTYPE_BYTES
@@ -44,20 +45,25 @@ CeilingsFor = Callable[[Case], tuple[Ceilings | None, str | None]]
 
 
 def plan_command(
-    scenario: Annotated[str, Argument(metavar="FILE", help="a scenario file, or the name of a shipped one")],
-    hardware: Annotated[str | None, Option(help="price on this hardware profile instead of this machine's calibration")] = None,
-    calibrate: Annotated[
-        bool, Option("--calibrate", help="price on this machine's own profile, measured now where none is kept")
-    ] = False,
-    whole: Annotated[bool, Option("--all", help="a row for every case, with its id")] = False,
+    scenario: str,
+    hardware: str | None = None,
+    calibrate: bool = False,
+    whole: Annotated[bool, Option("--all")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the cases of a scenario, with the memory and time they will need. Touches no model."""
+    """List the cases of a scenario, with the memory and time they will need. Touches no model.
+
+    Args:
+        scenario (FILE): a scenario file, or the name of a shipped one
+        hardware: price on this hardware profile instead of this machine's calibration
+        calibrate: price on this machine's own profile, measured now where none is kept
+        whole: a row for every case, with its id
+    """
     loaded = load_scenario(scenario)
     if calibrate:
         hardware = profile_of_scenario(loaded, hardware).name
     plan = make_plan(loaded)
-    estimate = estimated(plan, _profile_ceilings(hardware) if hardware else cached_ceilings)
+    estimate = estimated(plan, partial(_profile_ceilings, load_profile(hardware)) if hardware else cached_ceilings)
     give(as_json, estimate.plain, lambda: render(estimate, whole))
 
 
@@ -140,8 +146,7 @@ def estimated(plan: Plan, ceilings_for: CeilingsFor) -> PlanEstimate:
         memory, memory_reason = estimate_memory(case)
         ceilings, time_reason = ceilings_for(case)
         time, time_reason = (None, time_reason) if ceilings is None else estimate_time(case, ceilings)
-        of_case = CaseEstimate(case=case, memory=memory, memory_reason=memory_reason, time=time, time_reason=time_reason)
-        cases.append(of_case)
+        cases.append(CaseEstimate(case=case, memory=memory, memory_reason=memory_reason, time=time, time_reason=time_reason))
     missing = sum(one.time is None for one in cases)
     if missing:
         reason = f"{missing} of {len(cases)} cases have no estimate"
@@ -240,16 +245,11 @@ def _remarks(estimate: PlanEstimate) -> Iterator[str]:
     yield from (f"?: {reason}" for reason in dict.fromkeys(reason for reason in reasons if reason))
 
 
-def _profile_ceilings(name: str) -> CeilingsFor:
-    profile = load_profile(name)
-
-    def ceilings_for(case: Case) -> tuple[Ceilings | None, str | None]:
-        try:
-            return ceilings_of(profile, case.part.dtype), None
-        except UnknownHardwareError as error:
-            return None, str(error)
-
-    return ceilings_for
+def _profile_ceilings(profile: HardwareProfile, case: Case) -> tuple[Ceilings | None, str | None]:
+    try:
+        return ceilings_of(profile, case.part.dtype), None
+    except UnknownHardwareError as error:
+        return None, str(error)
 
 
 def cached_ceilings(case: Case) -> tuple[Ceilings | None, str | None]:

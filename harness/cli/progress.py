@@ -49,7 +49,9 @@ class TerminalProgress(Progress):
 
     def note(self, message: str) -> None:
         """Print a line of its own in the place of the live one."""
-        self._erase()
+        if self._line_open:
+            print(CLEAR_LINE, end="", file=self._stream)
+            self._line_open = False
         line = one_line(message)
         print(fitted(line, columns(self._stream)) if self._live else line, file=self._stream, flush=True)
 
@@ -129,11 +131,6 @@ class TerminalProgress(Progress):
         width = (columns(self._stream) or 80) - 1
         print(f"{CLEAR_LINE}{one_line(text, width)}", end="", file=self._stream, flush=True)
         self._line_open = True
-
-    def _erase(self) -> None:
-        if self._line_open:
-            print(CLEAR_LINE, end="", file=self._stream)
-            self._line_open = False
 
     def _text(self, case_id: str) -> str:
         done = self._before + self._finished + self._spared

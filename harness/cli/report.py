@@ -32,20 +32,16 @@ STDOUT = "-"
 
 
 def report_command(
-    runs: Annotated[list[Path], Argument(metavar="RUN...", help="run directories; the first of several is the base")],
+    runs: list[Path],
     out: Annotated[
         Path | None, Option(help=f"page to write; default: report.html in the run, of several {SIDE_BY_SIDE} in the last")
     ] = None,
-    each: Annotated[bool, Option("--each", help="a page of its own for every run, not one for all")] = False,
-    as_json: Annotated[bool, Option("--json", help="print JSON instead of writing a page")] = False,
-    markdown: Annotated[
-        Path | None, Option(metavar="FILE", help="also write the verdict for a pull request (one run); - is stdout")
-    ] = None,
-    history: Annotated[
-        str | None, Option(metavar="FILE|URL", help="of several runs: show the trend that this history holds of them")
-    ] = None,
-    opens: Annotated[bool, Option("--open", help="open the page in the browser")] = False,
-    pdf: Annotated[bool, Option("--pdf", help="print the page to PDF too; needs Chromium or Chrome")] = False,
+    each: bool = False,
+    as_json: Annotated[bool, Option("--json")] = False,
+    markdown: Path | None = None,
+    history: str | None = None,
+    opens: Annotated[bool, Option("--open")] = False,
+    pdf: bool = False,
 ) -> None:
     """Write the report of a finished or unfinished run, or put several runs beside each other on one page.
 
@@ -56,6 +52,15 @@ def report_command(
     sbd report RUN --markdown -  the verdict in Markdown, with the words that stand on top of the page
 
     With --json: of one run its comparison and the judgements of its claims, of several all of them and what changed.
+
+    Args:
+        runs (RUN...): run directories; the first of several is the base
+        each: a page of its own for every run, not one for all
+        as_json: print JSON instead of writing a page
+        markdown (FILE): also write the verdict for a pull request (one run); - is stdout
+        history (FILE|URL): of several runs: show the trend that this history holds of them
+        opens: open the page in the browser
+        pdf: print the page to PDF too; needs Chromium or Chrome
     """
     _check(runs, out, each, markdown, history)
     if len(runs) > 1 and not each:
@@ -69,26 +74,29 @@ def report_command(
             webbrowser.open(page.resolve().as_uri())
 
 
-def gallery_command(
-    folder: Annotated[Path, Argument(metavar="FOLDER", help="where published runs lie")] = Path("reports"),
-) -> None:
-    """Write FOLDER/index.html: every run in it with its question, machine, date and verdict, and links to page and record."""
+def gallery_command(folder: Annotated[Path, Argument()] = Path("reports")) -> None:
+    """Write FOLDER/index.html: every run in it with its question, machine, date and verdict, and links to page and record.
+
+    Args:
+        folder (FOLDER): where published runs lie
+    """
     from harness.reporting.gallery import write_gallery
 
     show(one_line(f"gallery {write_gallery(folder, show)}"))
 
 
-def publish_command(
-    run: Annotated[Path, Argument(metavar="RUN", help="a run directory")],
-    target: Annotated[Path, Argument(metavar="TARGET", help="folder to write, for example reports/name")],
-    sign: Annotated[Path | None, Option(metavar="KEY", help="sign the seal with this SSH key (needs ssh-keygen)")] = None,
-) -> None:
+def publish_command(run: Path, target: Path, sign: Path | None = None) -> None:
     """Copy a run for keeping, samples and events gzipped, and seal it; the same run gives the same bytes.
 
     The seal shows whether anything was changed afterwards; a signature, that nobody without the key sealed it anew.
 
     A published run can be gone on with: sbd run SCENARIO --out TARGET. What it takes is packed in place by sbd publish TARGET
     TARGET.
+
+    Args:
+        run (RUN): a run directory
+        target (TARGET): folder to write, for example reports/name
+        sign (KEY): sign the seal with this SSH key (needs ssh-keygen)
     """
     show(one_line(str(publish(run, target, sign))))
 

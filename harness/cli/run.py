@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Option
 
 from harness.cli.calibrate import need_torch, profile_of_scenario
 from harness.cli.output import show
@@ -41,15 +41,11 @@ RemoteCodeOption = Annotated[
 
 
 def run_command(
-    scenario: Annotated[str, Argument(metavar="FILE", help="a scenario file, or the name of a shipped one")],
-    out: Annotated[Path | None, Option(help="run directory; default: a new one under reports/, or the unfinished one")] = None,
-    report: Annotated[bool, Option(help="write the report when the run is finished")] = True,
-    calibrate: Annotated[
-        bool, Option("--calibrate", help="first measure this machine's ceilings, where no profile of them is kept")
-    ] = False,
-    on: Annotated[
-        str | None, Option(metavar="ray[://HOST:PORT]", help="spread it over a Ray cluster; see docs/clusters")
-    ] = None,
+    scenario: str,
+    out: Path | None = None,
+    report: bool = True,
+    calibrate: bool = False,
+    on: str | None = None,
     allow: Annotated[
         list[str] | None,
         Option(
@@ -57,15 +53,21 @@ def run_command(
             help=f"go on although this differs from what the run was begun with: {', '.join(ITEMS)}, or {ALL}",
         ),
     ] = None,
-    engines: Annotated[
-        bool, Option("--engines", help="hold NTP against llama.cpp and vLLM too, where they are installed")
-    ] = False,
+    engines: bool = False,
     trust_remote_code: RemoteCodeOption = False,
 ) -> None:
     """Measure: take every sample of a scenario that its run directory does not hold yet.
 
     A run goes on with what it was begun with: the same model files, program, machine and libraries. Anything else is refused
     by name (exit code 2). With --allow it goes on all the same, and the record and the report say what differed.
+
+    Args:
+        scenario (FILE): a scenario file, or the name of a shipped one
+        out: run directory; default: a new one under reports/, or the unfinished one
+        report: write the report when the run is finished
+        calibrate: first measure this machine's ceilings, where no profile of them is kept
+        on (ray[://HOST:PORT]): spread it over a Ray cluster; see docs/clusters
+        engines: hold NTP against llama.cpp and vLLM too, where they are installed
     """
     options = RunOptions(
         allow=allowed_items(allow or ()), engines=engines, trust_remote_code=trust_remote_code, calibrate=calibrate
@@ -146,8 +148,12 @@ def followed() -> bool:
     return True
 
 
-def process_command(task: Annotated[str, Argument(metavar="JSON", help="what to do, as sbd run writes it")]) -> None:
-    """Run one errand of `sbd run`, which starts this; not meant to be called by hand."""
+def process_command(task: str) -> None:
+    """Run one errand of `sbd run`, which starts this; not meant to be called by hand.
+
+    Args:
+        task (JSON): what to do, as sbd run writes it
+    """
     errand = ChildTask.read(task)
     if followed():
         return

@@ -18,14 +18,16 @@ from harness.errors import EXIT_CLOSED_PIPE, StorageError
 
 ESCAPED = "sbd.escaped"
 """Handler of letters that the encoding lacks: as JSON escapes them, so that JSON stays JSON."""
+Refused = Callable[[OSError], None]
+"""Is told that the system refused."""
 
 
 class Output(io.FileIO):
     """A descriptor that is written to until it refuses; from then on everything is dropped."""
 
-    def __init__(self, descriptor: int, refused: Callable[[OSError], None]) -> None:
+    def __init__(self, descriptor: int, refused: Refused) -> None:
         super().__init__(descriptor, "w", closefd=False)
-        self._refused: Callable[[OSError], None] | None = refused
+        self._refused: Refused | None = refused
 
     def write(self, data: Any) -> int:
         """As FileIO's, but a descriptor that does not block is waited for."""
@@ -58,7 +60,7 @@ def prepare() -> None:
         sys.stderr = _text(2, sys.stderr, lambda error: None)
 
 
-def _text(descriptor: int, before: Any, refused: Callable[[OSError], None]) -> TextIO:
+def _text(descriptor: int, before: Any, refused: Refused) -> TextIO:
     """``before``: the stream that is replaced; None where the program was started without it."""
     encoding, at_once = getattr(before, "encoding", "utf-8"), descriptor == 2 or getattr(before, "write_through", False)
     out = io.BufferedWriter(Output(descriptor, refused))

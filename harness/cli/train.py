@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from typer import Context, Option, Typer
 
-from harness.cli.output import lines_of, show
+from harness.cli.output import Amount, Number, lines_of, show
 from harness.cli.progress import TerminalProgress
 from harness.errors import MissingExtraError, UserError
 from harness.formatting import one_line
@@ -62,24 +62,38 @@ def eval_command(context: Context) -> None:
 
 def train_command(
     context: Context,
-    out: Annotated[Path | None, Option(help="folder for checkpoints and the trained model")] = None,
-    recipe: Annotated[Path | None, Option(help="YAML with model, data and all settings, or a shipped one: qwen3_0_6b")] = None,
-    plan: Annotated[bool, Option("--plan", help="with --recipe: time and memory, modelled; trains nothing")] = False,
-    hardware: Annotated[list[str] | None, Option(help="with --plan: a hardware profile, or several (see sbd hardware)")] = None,
-    model: Annotated[str | None, Option(help="a Hugging Face causal LM: hub id or folder")] = None,
-    data: Annotated[Path | None, Option(help='JSONL of {"prompt": ..., "solution": ...}')] = None,
-    reference: Annotated[
-        str | None, Option(help="a stage of the reference models' recipe: base, {sbd,ntp_only}[_end, _more], draft")
-    ] = None,
-    objective: Annotated[Literal["sbd", "ntp"], Option(help="sbd: both losses of eq. 14; ntp: the control")] = "sbd",
-    steps: Annotated[int, Option(min=1, help="optimizer steps")] = 1000,
-    batch_size: Annotated[int, Option(min=1, help="sequences a step and device")] = 16,
-    learning_rate: Annotated[float, Option(min=0.0, help="peak learning rate")] = 3e-4,
+    out: Path | None = None,
+    recipe: Path | None = None,
+    plan: bool = False,
+    hardware: list[str] | None = None,
+    model: str | None = None,
+    data: Path | None = None,
+    reference: str | None = None,
+    objective: Literal["sbd", "ntp"] = "sbd",
+    steps: Number = 1000,
+    batch_size: Number = 16,
+    learning_rate: Amount = 3e-4,
     seed: Annotated[int, Option(min=0)] = 1,
-    bf16: Annotated[bool, Option(help="bfloat16 mixed precision")] = True,
-    cpu: Annotated[bool, Option(help="train on the CPU even where there is a GPU")] = False,
+    bf16: bool = True,
+    cpu: Annotated[bool, Option()] = False,
 ) -> None:
-    """Train (paper, algorithm 1 and eq. 14), or a gated adapter, on the Hugging Face Trainer; called again, it resumes."""
+    """Train (paper, algorithm 1 and eq. 14), or a gated adapter, on the Hugging Face Trainer; called again, it resumes.
+
+    Args:
+        out: folder for checkpoints and the trained model
+        recipe: YAML with model, data and all settings, or a shipped one: qwen3_0_6b
+        plan: with --recipe: time and memory, modelled; trains nothing
+        hardware: with --plan: a hardware profile, or several (see sbd hardware)
+        model: a Hugging Face causal LM: hub id or folder
+        data: JSONL of {"prompt": ..., "solution": ...}
+        reference: a stage of the reference models' recipe: base, {sbd,ntp_only}[_end, _more], draft
+        objective: sbd: both losses of eq. 14; ntp: the control
+        steps: optimizer steps
+        batch_size: sequences a step and device
+        learning_rate: peak learning rate
+        bf16: bfloat16 mixed precision
+        cpu: train on the CPU even where there is a GPU
+    """
     if sum(one is not None for one in (reference, model, recipe)) != 1:
         raise UserError("give either --reference STAGE, or --model with --data, or --recipe FILE")
     if (plan or hardware) and recipe is None:

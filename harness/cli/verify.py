@@ -4,28 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
-
-from typer import Argument, Option
 
 from harness.analysis.answer import Derived
 from harness.analysis.judge.judgement import by_records
 from harness.analysis.judge.verdict import claims_for
-from harness.cli.judged import Demand, InconclusiveOption, JsonOption, RequireOption, SignersOption, ToOption, demanding, finish
+from harness.cli.judged import InconclusiveOption, JsonOption, RequireOption, SignersOption, ToOption, demanding, finish
 from harness.record.publication import pages_of, repeated
 from harness.record.store import read_run
 from harness.scenario.arm_names import refuse_unknown_arms
 
 
 def verify_command(
-    run: Annotated[Path, Argument(metavar="RUN", help="a run directory")],
-    claim: Annotated[
-        list[str] | None,
-        Option(metavar="TEXT", help='such as "wall_speedup >= 3 within 1 point at part=reference"; may be repeated'),
-    ] = None,
-    claims: Annotated[
-        list[str] | None, Option(metavar="FILE", help="a YAML file with claims: [...], or a shipped one: paper, ours")
-    ] = None,
+    run: Path,
+    claim: list[str] | None = None,
+    claims: list[str] | None = None,
     require_signature: RequireOption = False,
     signers: SignersOption = None,
     as_json: JsonOption = False,
@@ -52,6 +44,11 @@ def verify_command(
     The first line says how the record is sealed, the next whether the page beside it is this record's, and which run of its
     scenario it is in its folder. One whose seal is broken, or that contradicts itself, is void; a run that has not ended
     decides nothing.
+
+    Args:
+        run (RUN): a run directory
+        claim (TEXT): such as "wall_speedup >= 3 within 1 point at part=reference"; may be repeated
+        claims (FILE): a YAML file with claims: [...], or a shipped one: paper, ours
     """
     record = read_run(run)
     asked = claims_for(record.header, claim or (), claims or ())
@@ -59,7 +56,6 @@ def verify_command(
     if claim or claims:  # those of the scenario were held against its arms before it ran
         refuse_unknown_arms((one.where.arm for one in asked), known, f"claims about {run}")
     compared = Derived(record, asked).comparison
-    demand = Demand(demanded=require_signature, signers=signers)
-    judged = by_records(compared.judgements, [demanding(compared.integrity, run, demand)])
+    judged = by_records(compared.judgements, [demanding(compared.integrity, run, require_signature, signers)])
     pages = [f"page {name}: {state}" for name, _, state in pages_of(run, record.seal)]
     finish(replace(judged, records=(*judged.records, *pages, *filter(None, [repeated(run)]))), as_json, inconclusive, to)

@@ -24,6 +24,7 @@ from harness.record.schema import Run, RunHeader, Sample
 from harness.record.written import WrittenPartKeys, WrittenScenario
 from harness.scenario.scenario import NOT_MEASURED, Scenario
 
+Facts = dict[str, object]
 GROUPS = ("hardware", "versions", "scenario", "model", "cases", "prompts", "record_version")
 MAY_LACK = {f"hardware.{name}" for name in LATER_FACTS}
 MOST_NAMED, LONGEST_LINE = 6, 120
@@ -111,7 +112,7 @@ def work_fingerprint(header: RunHeader) -> str:
     return hashlib.sha256(json.dumps(done, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:12]
 
 
-def _facts(run: Run) -> dict[str, object]:
+def _facts(run: Run) -> Facts:
     environment, imported = run.header.environment, run.header.imported
     named = {} if imported is None else {"machine": environment.get("machine") or f"not named ({run.header.run_id})"}
     return {
@@ -126,7 +127,7 @@ def _facts(run: Run) -> dict[str, object]:
     }
 
 
-def _scenario(recorded: WrittenScenario) -> dict[str, object]:
+def _scenario(recorded: WrittenScenario) -> Facts:
     """The scenario with today's defaults filled in, so that a record older than a key agrees with its default.
 
     Parts are compared by name, a file of prompts by its digest and not by its path.
@@ -146,9 +147,9 @@ def _without_place(part: WrittenPartKeys) -> WrittenPartKeys:
     return {**part, "workload": {key: value for key, value in workload.items() if key != "prompts_file"}}
 
 
-def _models(run: Run) -> dict[str, object]:
+def _models(run: Run) -> Facts:
     """Per part: the loaded shape, how its forwards ran, and the hub's weights and tokenizer."""
-    models: dict[str, object] = {}
+    models: Facts = {}
     for case in run.cases:
         if not case.is_check and case.part not in models:
             engine = facts_of(next(iter(run.events("engine", case.part)), {}), ("model_revision", "tokenizer_sha256"))

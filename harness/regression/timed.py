@@ -48,6 +48,9 @@ class Process:
     served: dict[str, list[Tally]] = field(default_factory=dict)
 
 
+Processes = Sequence[Process]
+
+
 def processes_of(run: Run) -> list[Process]:
     """The fresh processes of a run, in order, without warm-ups and void times.
 
@@ -82,26 +85,26 @@ def _add_up(decodes: dict[_Place, Tally]) -> None:
     decodes.update({(case_id, (), 0): whole(tallies) for case_id, tallies in by_case.items()})
 
 
-def with_times(metric: CellMetric, processes: Sequence[Process]) -> list[Process]:
+def with_times(metric: CellMetric, processes: Processes) -> list[Process]:
     """The processes that have a time of the metric's cell: parts of one run may have different numbers of them."""
     return [process for process in processes if _times(metric, process)]
 
 
-def numbers(metric: CellMetric, processes: Sequence[Process]) -> list[float] | str:
+def numbers(metric: CellMetric, processes: Processes) -> list[float] | str:
     """One number per process, in the metric's unit, over the decodes that every process has a time of; or the reason."""
     table = _table(metric, processes)
     mean = statistics.geometric_mean if metric.name == "wall_speedup" else statistics.median
     return table if isinstance(table, str) else [float(mean(row.values())) for row in table]
 
 
-def log_ratios(metric: CellMetric, base: Sequence[Process], new: Sequence[Process]) -> list[float] | str:
+def log_ratios(metric: CellMetric, base: Processes, new: Processes) -> list[float] | str:
     """d = log(NEW / BASE) of the first processes, the second and so on, as far as both sides have them; or the reason."""
     count = min(len(base), len(new))
     values = numbers(metric, [*base[:count], *new[:count]])
     return values if isinstance(values, str) else list(map(log_ratio, values[:count], values[count:]))
 
 
-def observed(metric: CellMetric, base: Sequence[Process], new: Sequence[Process]) -> tuple[Observations, Observations]:
+def observed(metric: CellMetric, base: Processes, new: Processes) -> tuple[Observations, Observations]:
     """BASE's and NEW's figures of every decode that all processes of both have a time of, by prompts of the batch.
 
     A figure over requests is one a process.
@@ -121,7 +124,7 @@ def _observations(rows: Sequence[_Row], labels: Mapping[_Place, Grouped]) -> Obs
     )
 
 
-def _table(metric: CellMetric, processes: Sequence[Process]) -> list[_Row] | str:
+def _table(metric: CellMetric, processes: Processes) -> list[_Row] | str:
     """By process, the figure of every decode that all have a time of, or of all its requests; or the reason."""
     rows = []
     for process in processes:

@@ -10,7 +10,7 @@ and arm as its card below.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
@@ -20,7 +20,7 @@ from harness.analysis.judge.judgement import Judgement, Judgements, State
 from harness.analysis.results import Comparison
 from harness.frozen import frozen
 from harness.record.schema import RunHeader
-from harness.reporting.cells import Entry, Pointers, shown
+from harness.reporting.cells import Entry, Pointers, Write, shown
 from harness.reporting.exports.wording import tally
 from harness.reporting.sentences import kept
 from harness.scenario.claims import Claim
@@ -54,7 +54,7 @@ def ends_of(drawn: Sequence[tuple[Quantity, Limits]], from_zero: bool) -> Ends:
     return (0.0 if from_zero and low >= 0 else low - room), high + room
 
 
-def interval_bar(quantity: Quantity, limits: Limits, ends: Ends, write: Callable[[float], str], said: str) -> Markup:
+def interval_bar(quantity: Quantity, limits: Limits, ends: Ends, write: Write, said: str) -> Markup:
     """The picture; ``said`` states the finding in words for screen readers."""
     start, end = ends
 
@@ -180,9 +180,9 @@ def claims_shown(held: Sequence[Held], pointers: Pointers) -> list[ClaimShown]:
     return lines
 
 
-def writer(unit: str) -> Callable[[float], str]:
+def writer(unit: str) -> Write:
     """How a figure of this unit (harness.scenario.metrics) is written."""
-    known: dict[str, Callable[[float], str]] = {
+    known: dict[str, Write] = {
         "x": formatting.ratio,
         "s": formatting.seconds,
         "percentage points": lambda value: f"{value + 0.0:.1f}\u00a0points",

@@ -111,13 +111,14 @@ def health(comparison: Comparison) -> Sequence[str]:
     return lines
 
 
+State = Mapping[str, object]
 NOT_STATES = ("measured_passes", "token_texts")
 """Events that hold data of the figures above, not a state of a process."""
 WHOSE = ("part", "process", "pid", "taken_at", "ended_at")
 """Keys that name a process or a moment; two states that differ in nothing else are equal."""
 
 
-def states(sessions: Sequence[Happened]) -> list[Mapping[str, object]]:
+def states(sessions: Sequence[Happened]) -> list[State]:
     """What the processes recorded, by event and node: the first whole, of later ones what differs, and how many are equal."""
     kinds: dict[tuple[str, str], list[Happened]] = {}
     for entry in sessions:
@@ -125,7 +126,7 @@ def states(sessions: Sequence[Happened]) -> list[Mapping[str, object]]:
     return [_of_one_kind(entries) for entries in kinds.values()]
 
 
-def _of_one_kind(entries: Sequence[Happened]) -> Mapping[str, object]:
+def _of_one_kind(entries: Sequence[Happened]) -> State:
     first, *later = entries
     if first.get("event") in NOT_STATES:
         return {"event": first["event"], "recorded": len(entries), "where": f"{EVENTS} of the run's directory"}
@@ -142,7 +143,7 @@ def _of_one_kind(entries: Sequence[Happened]) -> Mapping[str, object]:
     }
 
 
-def _difference(first: Mapping[str, object], entry: Mapping[str, object]) -> dict[str, object]:
+def _difference(first: State, entry: State) -> dict[str, object]:
     """Whose ``entry`` is, and its values that differ from those of ``first``."""
     absent = "not recorded"
     keys = [key for key in {**first, **entry} if key in WHOSE or first.get(key, absent) != entry.get(key, absent)]

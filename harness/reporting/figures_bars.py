@@ -171,7 +171,13 @@ def ways_compared(ways: Sequence[Way], timed: bool) -> Drawing | None:
     if not ways:
         return None
     shown = ways[:MOST_WAYS]
-    bars, caption, real = list[Bar](), _ways_caption(ways, timed), "measured" if timed else "counted"
+    bars, real = list[Bar](), "measured" if timed else "counted"
+    left_out = f" {len(ways) - MOST_WAYS} slower ways are in the table." if len(ways) > MOST_WAYS else ""
+    caption = (
+        f"{_leaders(ways, timed)} Each way's fastest setting that lost at most {100 * MARGIN:g} point of accuracy, of "
+        f"{sum(way.settings for way in ways)} arms, chosen on these decodes. Green: lossless in exact arithmetic; "
+        f"hollow: every setting lost more; pale: its accuracy is not known.{left_out}"
+    )
     for way in shown:
         right, fed, text = way.arm.accuracy, way.arm.query_tokens_per_token, formatting.ratio(way.speed.value or 0.0)
         told = f"{', '.join(filter(None, (one_line(way.arm.label, LONGEST_WAY), lossless(way.arm))))}: "
@@ -191,16 +197,6 @@ def ways_compared(ways: Sequence[Way], timed: bool) -> Drawing | None:
         " ".join([caption, *(f"{bar.told}." for bar in bars)]),
         lines=((1.0, "NTP"),),
         room=ROOM_FOR_WORDS,
-    )
-
-
-def _ways_caption(ways: Sequence[Way], timed: bool) -> str:
-    """The fastest ways, with and without loss, and how to read the bars."""
-    left_out = f" {len(ways) - MOST_WAYS} slower ways are in the table." if len(ways) > MOST_WAYS else ""
-    return (
-        f"{_leaders(ways, timed)} Each way's fastest setting that lost at most {100 * MARGIN:g} point of accuracy, of "
-        f"{sum(way.settings for way in ways)} arms, chosen on these decodes. Green: lossless in exact arithmetic; "
-        f"hollow: every setting lost more; pale: its accuracy is not known.{left_out}"
     )
 
 

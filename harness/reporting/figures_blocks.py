@@ -31,23 +31,22 @@ def block_heat_map(arm: ArmResult, blocks: BlockPasses) -> Drawing | None:
     shares = blocks.shares
     if shares is None:
         return None
+    first, width = shares[0], len(shares[0])
     with new_axes(height_in=max(2.0, 0.8 + 0.26 * len(shares))) as (figure, axes):
-        for number, position in product(range(1, len(shares) + 1), range(1, len(shares[0]) + 1)):
+        for number, position in product(range(1, len(shares) + 1), range(1, width + 1)):
             share, corner = shares[number - 1][position - 1], (position - 0.47, number - 0.46)
             axes.add_patch(Rectangle(corner, 0.94, 0.92, facecolor="none", edgecolor=FAINT, lw=0.5))
             if share > 0:
                 filled = Rectangle(corner, 0.94, 0.92, facecolor=BLUE, alpha=0.06 + 0.5 * share, lw=0)
                 tell(axes.add_patch(filled), f"pass {number} decides position {position} in {formatting.percent(share)}")
-            if share >= NAMED_SHARE and len(shares[0]) <= WRITTEN:
+            if share >= NAMED_SHARE and width <= WRITTEN:
                 axes.text(position, number, f"{100 * share:.0f}", ha="center", va="center", fontsize=8)
-        width = len(shares[0])
         axes.set(xlim=(0.45, width + 0.55), xticks=range(1, width + 1, 1 + width // WRITTEN), xlabel="position in the block")
         axes.set(ylim=(len(shares) + 0.55, 0.45), yticks=range(1, len(shares) + 1), ylabel="pass of the block")
         axes.tick_params(length=0)
         axes.set_frame_on(False)
-        first = shares[0]
         caption = (
-            f"{arm.label}: the first pass decides position 1 in {formatting.percent(first[0], 0)} and position {len(first)} in "
+            f"{arm.label}: the first pass decides position 1 in {formatting.percent(first[0], 0)} and position {width} in "
             f"{formatting.percent(first[-1], 0)}; {_reach(blocks)}. In per cent of {formatting.count(blocks.blocks)} blocks."
         )
         return drawing(figure, "Which pass decides which position", caption, _marks(arm))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from textwrap import wrap
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -24,6 +25,7 @@ from harness.reporting.svg import (
     GREEN,
     MUTED,
     RUNGS,
+    STYLE,
     VERMILION,
     WIDTH_IN,
     Drawing,
@@ -34,7 +36,6 @@ from harness.reporting.svg import (
     log_ticks,
     name_above,
     name_rows,
-    styled,
     tell,
 )
 
@@ -50,7 +51,7 @@ def waterfall(falls: Sequence[Waterfall]) -> Drawing | None:
     """One block of bars per batch size, the highlighted arm of each."""
     if not falls:
         return None
-    with styled():
+    with rc_context(STYLE):
         lines = [len(_lines(fall)) for fall in falls]
         figure = Figure(figsize=(WIDTH_IN, 0.7 + sum(0.31 * count + 0.5 for count in lines)))
         blocks = figure.subplots(len(falls), 1, sharex=True, squeeze=False, height_ratios=lines)[:, 0]
@@ -61,8 +62,8 @@ def waterfall(falls: Sequence[Waterfall]) -> Drawing | None:
         log_ticks(blocks[-1].xaxis, TICKS, "x")
         blocks[-1].set_xlabel("speed against NTP (logarithmic)")
         caption = " ".join(waterfall_sentence(fall, len(falls) > 1) for fall in falls)
-        replayed = ("replayed",) if any(fall.arm.replayed for fall in falls) else ()
-        return drawing(figure, "From passes to the clock", caption, ("measured", *replayed))
+        replayed = any(fall.arm.replayed for fall in falls)
+        return drawing(figure, "From passes to the clock", caption, ("measured",), replayed=replayed)
 
 
 def _lines(fall: Waterfall) -> list[Step]:
@@ -133,7 +134,7 @@ def predicted_measured(residuals: Sequence[Residual], highlighted: Sequence[tupl
     if not any(not arm[0].arm.is_ntp for arm in arms):
         return None
     with_batch = len({arm[0].batch_size for arm in arms}) > 1
-    with styled():
+    with rc_context(STYLE):
         figure = Figure(figsize=(WIDTH_IN, 0.9 + sum(0.1 + LINE_IN * (len(arm) + 2) for arm in arms)))
         axes, aside = figure.subplots(1, 2, sharey=True, width_ratios=(8, 10))
         _draw(axes, aside, arms, with_batch)
@@ -144,8 +145,8 @@ def predicted_measured(residuals: Sequence[Residual], highlighted: Sequence[tupl
             measured = formatting.ratio(arm[0].measured.value or 0.0)
             aloud.append(f"{arm[0].arm.label}, {arm[0].size}: measured {measured}, {prices}.")
         caption = residual_sentence([one for one in residuals if one.price == residuals[0].price])
-        marks = ("measured", "predicted", *(("replayed",) if any(one.arm.replayed for one in residuals) else ()))
-        return drawing(figure, "Predicted against measured", caption, marks, " ".join(aloud))
+        replayed = any(one.arm.replayed for one in residuals)
+        return drawing(figure, "Predicted against measured", caption, ("measured", "predicted"), " ".join(aloud), replayed)
 
 
 def _draw(axes: Axes, aside: Axes, arms: Sequence[Sequence[Residual]], with_batch: bool) -> None:

@@ -131,5 +131,5 @@ def straggler_loss(cells: Sequence[Cell]) -> Drawing | None:
             f"At batch {line[-1][0]}, rows that wait for the slowest row of their batch change the speedup of {label} by ×"
             f"{formatting.figure(line[-1][1], 3)}. 1 is no loss; NTP's own rows wait too, so a factor may lie above 1."
         )
-        replayed = ("replayed",) if any(arm.replayed for cell in cells for arm in cell.arms) else ()
-        return drawing(figure, "Rows that wait for the slowest", caption, ("measured", *replayed))
+        replayed = any(arm.replayed for cell in cells for arm in cell.arms)
+        return drawing(figure, "Rows that wait for the slowest", caption, ("measured",), replayed=replayed)

@@ -107,10 +107,11 @@ def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name:
     first, summaries = cells[0], [cell for cell in cells if cell.is_summary]
     drawings, not_drawn = explain_drawings(comparison, run, part, name)
     of_tasks = sum(len(cell.arms) for cell in comparison.cells if not cell.is_summary)
-    by_task = [cell for cell in cells if not cell.is_summary] if of_tasks <= MOST_BY_TASK else []
-    where = "report.json has them, and in Python harness.load_run(RUN).arms"
-    all_of_them = f"Not shown task by task: {of_tasks:,} arms of single tasks are more than a page holds; {where}."
-    left_out = [all_of_them] if of_tasks > MOST_BY_TASK else []
+    by_task, left_out = [cell for cell in cells if not cell.is_summary], list[str]()
+    if of_tasks > MOST_BY_TASK:
+        where = "report.json has them, and in Python harness.load_run(RUN).arms"
+        left_out = [f"Not shown task by task: {of_tasks:,} arms of single tasks are more than a page holds; {where}."]
+        by_task = []
     first_seen = (ARMS, FACTORS, passes(summaries), PREDICTIONS, BASELINE, WAITED, ANSWERED, SERVED)
     shown = [listing.table(summaries, pointers) for listing in first_seen]
     folded = [

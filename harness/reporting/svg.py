@@ -66,13 +66,6 @@ STYLE: Any = {
 }
 
 
-@contextmanager
-def styled() -> Iterator[None]:
-    """Draw in the house style and leave matplotlib's settings as they were."""
-    with matplotlib.rc_context(STYLE):
-        yield
-
-
 WIDTH_IN = 4.5
 """Of every figure: text of 9 to 10 points has 10 to 11 pixels on a page of 390, and 13 to 15 in a column of a wide one."""
 
@@ -80,7 +73,7 @@ WIDTH_IN = 4.5
 @contextmanager
 def new_axes(height_in: float = 3.0) -> Iterator[tuple[Figure, Axes]]:
     """A figure outside global state, with one pair of axes, drawn in the house style."""
-    with styled():
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH_IN, height_in))
         yield figure, figure.add_subplot()
 
@@ -171,21 +164,8 @@ def name_lines(axes: Axes) -> None:
 TOLD = "told-"
 """Begins the id of such a mark in matplotlib's SVG; the text follows, percent-encoded."""
 Point = tuple[float, float]
-PLACES = (
-    (7, 5, "left", "bottom"),
-    (7, -5, "left", "top"),
-    (-7, 5, "right", "bottom"),
-    (-7, -5, "right", "top"),
-    (0, 8, "center", "bottom"),
-    (0, -8, "center", "top"),
-    (9, 0, "left", "center"),
-    (-9, 0, "right", "center"),
-    (0, 22, "center", "bottom"),
-    (0, -22, "center", "top"),
-    (7, 18, "left", "bottom"),
-    (7, -18, "left", "top"),
-)
-"""Where a label may stand, best first: its distance from the mark in points and the side of it that is there."""
+PLACES = ((7, 5), (7, -5), (-7, 5), (-7, -5), (0, 8), (0, -8), (9, 0), (-9, 0), (0, 22), (0, -22), (7, 18), (7, -18))
+"""Where a label may stand, best first: its distance from the mark in points."""
 MARK_PX = 5.0
 """Half the side of the square that a mark keeps free of labels."""
 WIDER, HIGHER = 1.06, 1.1
@@ -248,7 +228,9 @@ def _pixels(axes: Axes, at: Point) -> Point:
 def _place(axes: Axes, one: Named, taken: Sequence[Bbox], rivals: Sequence[Point], lines: Sequence[Path]) -> Bbox | None:
     """Draw the label at the first free place that is nearer to its mark than to a rival's, and return its box."""
     room, own = axes.get_window_extent(), _pixels(axes, one.at)
-    for x, y, side, edge in PLACES:
+    for x, y in PLACES:
+        side = "left" if x > 0 else "right" if x else "center"  # of the label, which is next to the mark
+        edge = "bottom" if y > 0 else "top" if y else "center"
         how: Any = {"ha": side, "va": edge, "fontsize": 9, "color": one.colour}
         label = axes.annotate(one.text, one.at, (x, y), textcoords="offset points", **how)
         label.set_in_layout(False)
@@ -325,8 +307,11 @@ class Drawing:
     marks: tuple[str, ...]
 
 
-def drawing(figure: Figure, heading: str, caption: str, marks: tuple[str, ...], aloud: str = "") -> Drawing:
+def drawing(
+    figure: Figure, heading: str, caption: str, marks: tuple[str, ...], aloud: str = "", replayed: bool = False
+) -> Drawing:
     """The finished figure (see ``to_inline``); ``aloud`` is read out in place of the caption."""
+    marks += ("replayed",) * replayed
     return Drawing(heading=heading, image=to_inline(figure, aloud or caption), caption=caption, marks=marks)
 
 

@@ -86,15 +86,13 @@ def is_metal(profile: HardwareProfile) -> bool:
     return any(name.startswith("Apple ") for name in profile.match_names)
 
 
-def ceilings_from_anchors(
-    profile: HardwareProfile, dtype: str, fitted: Constants | None = None, engine: str = "vllm"
-) -> Ceilings:
+def ceilings_from_anchors(profile: HardwareProfile, dtype: str, engine: str = "vllm") -> Ceilings:
     """The anchored rung of a profile; ``engine``: whose kernels unpack weights.
 
     Raises:
         UnknownHardwareError: the profile has no peak for ``dtype``, no bandwidth, or no memory type.
     """
-    fitted = fitted or constants()
+    fitted = constants()
     copied = None if profile.memory_type is None else fitted.copy_share.get(profile.memory_type)
     if copied is None:
         raise UnknownHardwareError(

@@ -116,14 +116,18 @@ def published_s(anchor: Anchor) -> float:
 
 def anchored_ceilings(anchor: Anchor, profile: HardwareProfile) -> Ceilings:
     """The anchored rung for an anchor. Apple publishes no matrix rate: its rows are decodes, priced by their bytes alone."""
-    known = profile.peak_flops_per_s["float16"].value is not None
-    ceilings = ceilings_from_anchors(profile if known else with_endless_rates(profile), anchor.rate_dtype, engine=anchor.engine)
+    rated = _rated(profile)
+    ceilings = ceilings_from_anchors(rated, anchor.rate_dtype, engine=anchor.engine)
     ceilings = joined(ceilings, profile, anchor.tensor_parallel)
-    return ceilings if known else replace(ceilings, matrix_rates=((1, math.inf),), unpacked_rates=((1, math.inf),))
+    if rated is profile:
+        return ceilings
+    return replace(ceilings, matrix_rates=((1, math.inf),), unpacked_rates=((1, math.inf),))
 
 
-def with_endless_rates(profile: HardwareProfile) -> HardwareProfile:
-    """The profile with the largest rates that a figure may have, for a device whose maker publishes none."""
+def _rated(profile: HardwareProfile) -> HardwareProfile:
+    """The profile; for a device whose maker publishes no rates, with the largest that a figure may have."""
+    if profile.peak_flops_per_s["float16"].value is not None:
+        return profile
     rates = {dtype: figure.model_copy(update={"value": 1e17}) for dtype, figure in profile.peak_flops_per_s.items()}
     return profile.model_copy(update={"peak_flops_per_s": rates})
 
@@ -139,8 +143,7 @@ def _sides(shape: ModelShape, deployment: Deployment, counts: PassCounts, ceilin
 
 def _compare(anchor: Anchor, table: AnchorTable, profile: HardwareProfile) -> ComparedAnchor:
     shape, deployment = table.shape_of(anchor), table.deployment_of(anchor)
-    rated = profile if profile.peak_flops_per_s["float16"].value is not None else with_endless_rates(profile)
-    rungs: dict[Rung, Ceilings] = {"datasheet": ceilings_from_profile(rated, anchor.rate_dtype)}
+    rungs: dict[Rung, Ceilings] = {"datasheet": ceilings_from_profile(_rated(profile), anchor.rate_dtype)}
     with suppress(UnknownHardwareError):  # nobody measured this part
         rungs["published"] = ceilings_from_published(profile, anchor.rate_dtype)
     rungs = {rung: joined(ceilings, profile, anchor.tensor_parallel) for rung, ceilings in rungs.items()}

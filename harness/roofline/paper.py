@@ -176,21 +176,6 @@ MODES: dict[PaperMode, AdjustableModel] = {
 }
 
 
-def _table3(model: AdjustableModel) -> list[dict[str, float]]:
-    return [
-        {"batch_size": batch, "kv_length": kv, "block_size": k, "slowdown": slowdown(model, PaperCell(batch, kv, k))}
-        for batch, kv, k in product(BATCH_SIZES, KV_LENGTHS, BLOCK_SIZES)
-    ]
-
-
-def _table4(model: AdjustableModel) -> list[dict[str, float]]:
-    return [
-        {"batch_size": batch, "nfe_speedup": speedup, "kv_length": kv, "block_size": k}
-        | {"wall_speedup": wall_speedup(model, PaperCell(batch, kv, k), k / speedup, k / speedup)}
-        for batch, speedup, kv, k in product(SPEEDUP_BATCH_SIZES, NFE_SPEEDUPS, KV_LENGTHS, SPEEDUP_BLOCK_SIZES)
-    ]
-
-
 TABLES_VERSION = 1
 
 
@@ -205,27 +190,39 @@ def paper_tables(mode: PaperMode | None) -> dict[str, Any]:
     model = MODES.get(mode or "as_printed")
     if model is None:
         raise UserError(f"the paper's model has the modes {', '.join(MODES)}; given was {mode!r}")
-    tables = {"table3": _table3(model), "table4": _table4(model)}
+    table3 = [
+        {"batch_size": batch, "kv_length": kv, "block_size": k, "slowdown": slowdown(model, PaperCell(batch, kv, k))}
+        for batch, kv, k in product(BATCH_SIZES, KV_LENGTHS, BLOCK_SIZES)
+    ]
+    table4 = [
+        {"batch_size": batch, "nfe_speedup": speedup, "kv_length": kv, "block_size": k}
+        | {"wall_speedup": wall_speedup(model, PaperCell(batch, kv, k), k / speedup, k / speedup)}
+        for batch, speedup, kv, k in product(SPEEDUP_BATCH_SIZES, NFE_SPEEDUPS, KV_LENGTHS, SPEEDUP_BLOCK_SIZES)
+    ]
     if mode is None:
         corrected = paper_tables("corrected")
-        for name, figure in (("table3", "slowdown"), ("table4", "wall_speedup")):
-            for row, other in zip(tables[name], corrected[name], strict=True):
-                row[f"{figure}_corrected"] = other[figure]
-    return {"version": TABLES_VERSION, "mode": mode or "both", **tables}
+        for row, other in zip((*table3, *table4), (*corrected["table3"], *corrected["table4"]), strict=True):
+            figure = "slowdown" if "slowdown" in row else "wall_speedup"
+            row[f"{figure}_corrected"] = other[figure]
+    return {"version": TABLES_VERSION, "mode": mode or "both", "table3": table3, "table4": table4}
+
+
+Published = dict[tuple[int, ...], float]
+"""A figure by its axes."""
 
 
 @cache
-def published_slowdowns() -> dict[tuple[int, ...], float]:
+def published_slowdowns() -> Published:
     """Table 3: (batch size, KV length, block size) to time(k) / time(1), 224 cells."""
     return _published("paper_table3.csv", "slowdown", "batch_size", "kv_length", "block_size")
 
 
 @cache
-def published_speedups() -> dict[tuple[int, ...], float]:
+def published_speedups() -> Published:
     """Table 4: (batch size, KV length, block size, NFE speedup) to the wall speedup, 288 cells."""
     return _published("paper_table4.csv", "speedup", "batch_size", "kv_length", "block_size", "nfe_speedup")
 
 
-def _published(file: str, figure: str, *axes: str) -> dict[tuple[int, ...], float]:
+def _published(file: str, figure: str, *axes: str) -> Published:
     with Path(__file__).with_name(file).open(encoding="utf-8", newline="") as lines:
         return {tuple(int(row[axis]) for axis in axes): float(row[figure]) for row in csv.DictReader(lines)}

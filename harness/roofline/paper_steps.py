@@ -51,12 +51,15 @@ class Correction:
     reason: str
 
 
-def corrections(ceilings: Ceilings) -> tuple[Correction, ...]:
+Corrections = tuple[Correction, ...]
+
+
+def corrections(ceilings: Ceilings) -> Corrections:
     """All corrections in order; the last value of each field is that of the project's own pricing on ``ceilings``."""
     return (*_faults(ceilings), *_what_is_priced(ceilings), *_what_is_left_out(), *_what_is_shared(ceilings))
 
 
-def _faults(ceilings: Ceilings) -> tuple[Correction, ...]:
+def _faults(ceilings: Ceilings) -> Corrections:
     bandwidth = ceilings.bandwidth_bytes_per_s
     excess = paper.BANDWIDTH_BYTES_PER_S / bandwidth - 1
     return (
@@ -86,7 +89,7 @@ def _faults(ceilings: Ceilings) -> tuple[Correction, ...]:
     )
 
 
-def _what_is_priced(ceilings: Ceilings) -> tuple[Correction, ...]:
+def _what_is_priced(ceilings: Ceilings) -> Corrections:
     peak, size = ceilings.matrix_flops_per_s(1), element_bytes(ceilings.dtype)
     return (
         Correction(
@@ -123,7 +126,7 @@ def _what_is_priced(ceilings: Ceilings) -> tuple[Correction, ...]:
     )
 
 
-def _what_is_left_out() -> tuple[Correction, ...]:
+def _what_is_left_out() -> Corrections:
     return (
         Correction(
             "LM head",
@@ -158,7 +161,7 @@ def _what_is_left_out() -> tuple[Correction, ...]:
     )
 
 
-def _what_is_shared(ceilings: Ceilings) -> tuple[Correction, ...]:
+def _what_is_shared(ceilings: Ceilings) -> Corrections:
     cache = "of unknown size" if ceilings.cache_bytes is None else f"of {ceilings.cache_bytes / 1e6:g} MB"
     return (
         Correction(
@@ -214,8 +217,8 @@ class PaperWaterfall:
 
     figure: Literal["slowdown", "wall_speedup"]
     cell: PaperCell
-    nfe_speedup: float | None
-    passes_per_block: float | None
+    nfe_speedup: float | None = None
+    passes_per_block: float | None = None
     published: float
     steps: tuple[CorrectedStep, ...]
     ours: float
@@ -235,19 +238,11 @@ def explain_slowdown(cell: PaperCell, ceilings: Ceilings) -> PaperWaterfall:
     Raises:
         UserError: Table 3 has no such cell, or the ceilings are of another rung.
     """
-    key = (cell.batch_size, cell.kv_length, cell.block_size)
-    published = _published(3, key, published_slowdowns())
+    published = _published(3, (cell.batch_size, cell.kv_length, cell.block_size), published_slowdowns())
     steps = _steps(published, lambda model: slowdown(model, cell), ceilings)
     priced = _priced(cell, 1, ceilings)
-    return PaperWaterfall(
-        figure="slowdown",
-        cell=cell,
-        nfe_speedup=None,
-        passes_per_block=None,
-        published=published,
-        steps=steps,
-        ours=priced.later.expected_s / priced.ntp.expected_s,
-    )
+    ours = priced.later.expected_s / priced.ntp.expected_s
+    return PaperWaterfall(figure="slowdown", cell=cell, published=published, steps=steps, ours=ours)
 
 
 def explain_speedup(cell: PaperCell, nfe_speedup: float, ceilings: Ceilings) -> PaperWaterfall:

@@ -10,7 +10,7 @@ engine the model drafts them itself, in one pass.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,8 @@ class RecordedArm:
     rows: tuple[RecordedRow, ...]
 
 
-def passes_per_block(run_dir: Path, block_size: int, label: str | None = None) -> list[int]:
-    """Passes of each finished block of each row in a run's SBD samples, in recorded order; with ``label``, of that arm alone.
+def passes_per_block(run_dir: Path, block_size: int) -> list[int]:
+    """Passes of each finished block of each row in a run's SBD samples, in recorded order.
 
     Verified blocks are left out, because a verified block may be finished in part.
 
@@ -53,14 +53,14 @@ def passes_per_block(run_dir: Path, block_size: int, label: str | None = None) -
     run = read_run(run_dir)
     whole = [
         passes
-        for columns, row in _rows_of(run, {case.case_id for case in _cases(run, SBD, block_size, label)})
+        for columns, row in _rows_of(run, _cases(run, SBD, block_size))
         for passes, decided in blocks_of_row(columns, row)
         if decided == block_size
     ]
     if not whole:
         raise RecordError(
-            f"{run_dir}: no full block of size {block_size}{'' if label is None else f' and label {label!r}'} in its samples "
-            f"(block sizes there: {_known(run)}); replay with one of those, or give an nfe_speedup"
+            f"{run_dir}: no full block of size {block_size} in its samples (block sizes there: {_known(run)}); replay with one "
+            "of those, or give an nfe_speedup"
         )
     return whole
 
@@ -127,10 +127,11 @@ def _cases(run: Run, way: Way, block_size: int | None = None, label: str | None 
             yield case
 
 
-def _rows_of(run: Run, cases: Collection[str]) -> Iterator[tuple[PassColumns, int]]:
+def _rows_of(run: Run, cases: Iterable[CaseHeader]) -> Iterator[tuple[PassColumns, int]]:
     """Every row of the samples of these cases after their warm-up; a served one whose ways of counting disagree is left out."""
+    ids = {case.case_id for case in cases}
     for sample in run.samples:
-        if sample.case_id in cases and not sample.warmup and not sample.meters.get("served_ways_disagree"):
+        if sample.case_id in ids and not sample.warmup and not sample.meters.get("served_ways_disagree"):
             for row in range(len(sample.rows)):
                 yield sample.passes, row
 
@@ -181,7 +182,7 @@ def recorded_checks(source: Path, block_size: int, label: str | None, way: Way =
         undrafted = int(way[1] == "quadratic")
         checks = [
             check
-            for columns, row in _rows_of(run, {case.case_id for case in _cases(run, way, block_size, label)})
+            for columns, row in _rows_of(run, _cases(run, way, block_size, label))
             for check in islice(checks_of_row(columns, row, block_size), undrafted, None)
         ] or _served_checks(accepted_in_run(run, label))
         served = (case for case in run.header.cases if case.arm.method == SERVED)
@@ -238,8 +239,8 @@ def miss_rates(checks: Sequence[Check], drafts: int) -> tuple[float, ...]:
 
 def accepted_in_run(run: Run, label: str | None = None) -> Iterator[Accepted]:
     """Of every row of the run's served samples with an acceptance of their own; with ``label``, of that arm alone."""
-    served = [case for case in run.header.cases if case.arm.method == SERVED and case.replayed is None]
-    for columns, row in _rows_of(run, {case.case_id for case in served if label in (None, case.label)}):
+    served = (case for case in run.header.cases if case.arm.method == SERVED and case.replayed is None)
+    for columns, row in _rows_of(run, (case for case in served if label in (None, case.label))):
         yield from accepted_of_row(columns, row)
 
 

@@ -26,6 +26,7 @@ from harness.stats.quantity import FEWEST_PROCESSES, absent
 
 Floors = Callable[[RunHeader], Mapping[str, NoiseFloor]]
 """Known noise floors of the machine and the work of a run, by metric key."""
+Answers = tuple[Judgement, ...]
 TIME_ALONE = "imported: judged by times alone, because its files tell neither passes nor answers"
 ON_A_QUIET_MACHINE = "see `sbd compare`; take the run again on a quiet machine"
 IN_TURN = "measure both revisions in turn: sbd gate --base-cmd ... --new-cmd ...; or take both runs again with `processes: 3`"
@@ -42,7 +43,7 @@ class GateOptions:
     plan: GatePlan = field(default_factory=GatePlan)
 
 
-def gate_runs(base: Run, new: Run, names: tuple[str, str], wish: GateOptions, floors: Floors) -> Judgements:
+def gate_runs(base: Run, new: Run, names: tuple[str, ...], wish: GateOptions, floors: Floors) -> Judgements:
     """The answers from two stored runs; with ``deterministic_only`` their hardware may differ.
 
     Raises:
@@ -51,7 +52,7 @@ def gate_runs(base: Run, new: Run, names: tuple[str, str], wish: GateOptions, fl
     allow = [*wish.allow, "hardware"] if wish.deterministic_only else wish.allow
     allowed = refuse_unlike(base, [new], allow, names)
     base, new = shared_prompts(base, new)
-    timed: tuple[Judgement, ...] = ()
+    timed: Answers = ()
     if not wish.deterministic_only:
         of_base, of_new = processes_of(base), processes_of(new)
         timed = judge_timed(of_base, of_new, timed_metrics_of(base, wish, floors, min(len(of_base), len(of_new))))
@@ -68,7 +69,7 @@ def gate_revisions(revisions: Revisions, wish: GateOptions, floors: Floors, prog
     """
     pairs = Pairs(revisions, wish.allow, progress, counting=True)
     allowed = refuse_unlike(pairs.base, [pairs.new], wish.allow, ("--base-cmd", "--new-cmd"))
-    timed: tuple[Judgement, ...] = ()
+    timed: Answers = ()
     with suppress(CountChangedError):
         pairs.count("pair 1", pairs.base, pairs.new)
         if not wish.deterministic_only:
@@ -82,7 +83,7 @@ def gate_revisions(revisions: Revisions, wish: GateOptions, floors: Floors, prog
     return judgements
 
 
-def _timed(pairs: Pairs, order: PairOrder, wish: GateOptions, floors: Floors) -> tuple[Judgement, ...]:
+def _timed(pairs: Pairs, order: PairOrder, wish: GateOptions, floors: Floors) -> Answers:
     """Raises: CountChangedError."""
     metrics = {metric.key: metric for metric in timed_metrics_of(pairs.base, wish, floors, wish.plan.looks[-1])}
     if not metrics:
@@ -108,7 +109,7 @@ def judged_metric(
     return TimedMetric(**asdict(metric), margin=ratio, margin_source=source)
 
 
-def judge_timed(base: Sequence[Process], new: Sequence[Process], metrics: Sequence[TimedMetric]) -> tuple[Judgement, ...]:
+def judge_timed(base: Sequence[Process], new: Sequence[Process], metrics: Sequence[TimedMetric]) -> Answers:
     """The timed figures of two stored runs, their processes as replicates, the first with the first and so on.
 
     Metrics without a time on some side are void. Where a run has fewer than three processes all are inconclusive, because
@@ -133,7 +134,7 @@ def _open(metric: TimedMetric, values: Sequence[float] | str, few: str, processe
     return judgement(state="inconclusive", value=absent(few), reason=few, remedy=IN_TURN)
 
 
-def with_reasons(judgements: Sequence[Judgement]) -> tuple[Judgement, ...]:
+def with_reasons(judgements: Sequence[Judgement]) -> Answers:
     """The same, and of each speedup that did not pass whether the arm or NTP moved."""
     moved = [Moved(answer.metric, answer.cell, answer.value.value) for answer in judgements]
     answers = list(judgements)

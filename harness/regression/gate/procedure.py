@@ -169,9 +169,12 @@ class GateFinding:
     fault: str = ""
 
 
+Findings = dict[TimedMetric, GateFinding]
+
+
 def judge_look(
     metrics: Sequence[TimedMetric], pairs: Ratios, alpha: float, family: int | None = None, signs: Signs = ()
-) -> dict[TimedMetric, GateFinding]:
+) -> Findings:
     """Each metric's finding from all of its ``pairs``: {key: [d, ...]}; ``signs``: which side ran first in each (PairOrder).
 
     Where the order is known, the place of a pair is a term of the estimate (``place_terms``), and outliers count for less.
@@ -323,7 +326,7 @@ def judge_in_pairs(
     check_timed(metrics)
     findings = _by_looks(metrics, take, plan, order)
     suspected = [metric for metric in metrics if findings[metric].outcome == "slower"]
-    again: dict[TimedMetric, GateFinding] = {}
+    again: Findings = {}
     if suspected:
         why = "found slower: a regression is reported only if a re-run agrees"
         rerun = take(NeedPairs(pairs=plan.rerun_pairs, keys=_keys(suspected), stage="rerun", why=why))
@@ -332,11 +335,9 @@ def judge_in_pairs(
     return tuple(answer(findings[metric], again.get(metric)) for metric in metrics)
 
 
-def _by_looks(
-    metrics: Sequence[TimedMetric], take: Take, plan: GatePlan, order: PairOrder | None
-) -> dict[TimedMetric, GateFinding]:
+def _by_looks(metrics: Sequence[TimedMetric], take: Take, plan: GatePlan, order: PairOrder | None) -> Findings:
     """What the looks find: a metric decided at one look stays decided, and takes no more pairs."""
-    findings: dict[TimedMetric, GateFinding] = {}
+    findings: Findings = {}
     seen: dict[str, list[float]] = {metric.key: [] for metric in metrics}
     signs = order.signs("pair", plan.looks[-1]) if order else ()
     undecided, taken = list(metrics), 0

@@ -89,8 +89,7 @@ class Pairs:
     def count(self, name: str, base: Run, new: Run) -> None:
         """Keep the counts of this pair. Raises: CountChangedError."""
         left, right = shared_prompts(base, new)
-        pair = CountedPair(name, counted(left), counted(right))
-        self._counted[name, self._revisions.taken_again] = pair
+        self._counted[name, self._revisions.taken_again] = CountedPair(name, counted(left), counted(right))
         if any(judged.state == "missed" for judged in judge_counted_pairs(self.counted, ())):
             self._progress.note(f"what is counted differs in {name}: the gate has failed")
             raise CountChangedError
@@ -187,13 +186,12 @@ class Revisions:
     def take_again(self, stage: PairStage, number: int) -> None:
         """Set a pair aside, so that it is measured anew in its own place and order."""
         folder = self._folder(stage, number)
-        before = sum(1 for _ in self.work.glob(f"void-{folder.name}-*"))
-        folder.rename(self.work / f"void-{folder.name}-{before + 1}")
+        folder.rename(self.work / f"void-{folder.name}-{len([*self.work.glob(f'void-{folder.name}-*')]) + 1}")
 
     @property
     def taken_again(self) -> int:
         """How many pairs were set aside so far, in this call or an earlier one."""
-        return sum(1 for _ in self.work.glob("void-*"))
+        return len([*self.work.glob("void-*")])
 
     def missing(self, stage: PairStage, numbers: range) -> list[Side]:
         """The processes of these pairs that are still to be run, in their order."""

@@ -20,8 +20,29 @@ from pathlib import Path
 from types import GenericAlias
 from typing import Annotated, Any
 
-import sqlalchemy as sa
 from pydantic import ConfigDict, FailFast, Field, Json, TypeAdapter, ValidationError
+from sqlalchemy import (
+    URL,
+    Boolean,
+    Column,
+    Connection,
+    Double,
+    Engine,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Select,
+    Table,
+    Text,
+    create_engine,
+    event,
+    inspect,
+    make_url,
+    select,
+    text,
+    types,
+)
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from harness.errors import LONGEST_SHOWN, MissingExtraError, StorageError, UserError
@@ -29,37 +50,37 @@ from harness.paths import user_data_dir
 from harness.record.regular_file import refuse_irregular
 
 
-def _required(kind: type[sa.types.TypeEngine[Any]], *names: str) -> list[sa.Column[Any]]:
-    return [sa.Column(name, kind, nullable=False) for name in names]
+def _required(kind: type[types.TypeEngine[Any]], *names: str) -> list[Column[Any]]:
+    return [Column(name, kind, nullable=False) for name in names]
 
 
-METADATA = sa.MetaData()
-VERSION = sa.Table("schema_version", METADATA, *_required(sa.Integer, "version"))
-RECORDS = sa.Table(
+METADATA = MetaData()
+VERSION = Table("schema_version", METADATA, *_required(Integer, "version"))
+RECORDS = Table(
     "records",
     METADATA,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("run_id", sa.Text, nullable=False, unique=True),
-    *_required(sa.Text, "path", "measured_at", "added_at"),
-    sa.Column("revision", sa.Text),
-    sa.Column("revision_has_changes", sa.Boolean),
-    sa.Column("branch", sa.Text),
-    *_required(sa.Text, "fingerprint", "machine", "scenario_name", "scenario_digest"),
-    *_required(sa.Integer, "record_version", "comparison_version", "samples"),
-    sa.Column("committed_at", sa.Text),
-    sa.Column("software", sa.Text, nullable=False, server_default="{}"),
+    Column("id", Integer, primary_key=True),
+    Column("run_id", Text, nullable=False, unique=True),
+    *_required(Text, "path", "measured_at", "added_at"),
+    Column("revision", Text),
+    Column("revision_has_changes", Boolean),
+    Column("branch", Text),
+    *_required(Text, "fingerprint", "machine", "scenario_name", "scenario_digest"),
+    *_required(Integer, "record_version", "comparison_version", "samples"),
+    Column("committed_at", Text),
+    Column("software", Text, nullable=False, server_default="{}"),
 )
-FIGURES = sa.Table(
+FIGURES = Table(
     "figures",
     METADATA,
-    sa.Column("record_id", sa.Integer, sa.ForeignKey("records.id", ondelete="CASCADE"), primary_key=True),
-    *(sa.Column(name, sa.Text, primary_key=True) for name in ("cell", "arm", "metric")),
-    *(sa.Column(name, sa.Double) for name in ("value", "low", "high")),
-    *_required(sa.Integer, "n"),
-    *_required(sa.Text, "unit", "better"),
-    sa.Column("reason", sa.Text),
+    Column("record_id", Integer, ForeignKey("records.id", ondelete="CASCADE"), primary_key=True),
+    *(Column(name, Text, primary_key=True) for name in ("cell", "arm", "metric")),
+    *(Column(name, Double) for name in ("value", "low", "high")),
+    *_required(Integer, "n"),
+    *_required(Text, "unit", "better"),
+    Column("reason", Text),
 )
-TREND_INDEX = sa.Index(
+TREND_INDEX = Index(
     "figures_of_a_metric", FIGURES.c.metric, FIGURES.c.cell, FIGURES.c.arm, FIGURES.c.record_id, FIGURES.c.value
 )
 """Holds everything that a trend reads of a figure."""
@@ -77,7 +98,7 @@ def default_database() -> Path:
     return user_data_dir("history") / "history.sqlite"
 
 
-def database_url(where: str) -> sa.URL:
+def database_url(where: str) -> URL:
     """What ``where`` names, a file or a URL.
 
     Raises:
@@ -88,9 +109,9 @@ def database_url(where: str) -> sa.URL:
         path = os.path.expanduser(where)
         if "\0" in path or path.startswith("~"):
             raise UserError(f"--db {where!r}: holds a NUL byte, or the ~ of a user that this system does not know; {ALLOWED}")
-        return sa.URL.create("sqlite", database=os.path.abspath(path))
+        return URL.create("sqlite", database=os.path.abspath(path))
     try:
-        url = sa.make_url(where)
+        url = make_url(where)
     except (ArgumentError, ValueError) as error:  # a port that is no number
         raise UserError(f"--db: cannot be read as a URL; {ALLOWED}") from error  # not shown: it may hold a password
     if url.drivername not in SCHEMES:
@@ -107,12 +128,12 @@ def database_url(where: str) -> sa.URL:
     return url.set(drivername=SCHEMES[url.drivername])
 
 
-def shown(url: sa.URL) -> str:
+def shown(url: URL) -> str:
     """The database in words, its password hidden."""
     return str(url.database) if url.drivername == "sqlite" else url.render_as_string(hide_password=True)
 
 
-def open_engine(url: sa.URL) -> sa.Engine:
+def open_engine(url: URL) -> Engine:
     """An engine, to be disposed of; a writing transaction has the execution option ``sbd_writes``.
 
     Raises:
@@ -120,7 +141,7 @@ def open_engine(url: sa.URL) -> sa.Engine:
         StorageError: the folder of the file cannot be made.
     """
     if url.drivername != "sqlite":
-        return sa.create_engine(url)
+        return create_engine(url)
     file = os.path.realpath(str(url.database))
     try:
         Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
@@ -128,9 +149,9 @@ def open_engine(url: sa.URL) -> sa.Engine:
             refuse_irregular(Path(file + beside))
     except OSError as error:
         raise StorageError(f"{url.database}: its folder cannot be made ({error.strerror}); give another --db") from error
-    engine = sa.create_engine(url, connect_args={"timeout": BUSY_S})
-    sa.event.listen(engine, "connect", _prepare)
-    sa.event.listen(engine, "begin", _begin)
+    engine = create_engine(url, connect_args={"timeout": BUSY_S})
+    event.listen(engine, "connect", _prepare)
+    event.listen(engine, "begin", _begin)
     return engine
 
 
@@ -196,7 +217,7 @@ MAY_BE = {
 """What these columns may hold, where that is less than their type."""
 
 
-def rows(connection: sa.Connection, asked: sa.Select[Any]) -> Sequence[Any]:
+def rows(connection: Connection, asked: Select[Any]) -> Sequence[Any]:
     """What a query of columns gives, each value of the kind that its column holds. Raises ValidationError."""
     answer = connection.execute(asked).all()
     for column, values in zip(asked.selected_columns, zip(*answer, strict=True), strict=False):
@@ -221,7 +242,7 @@ UPGRADES: Upgrades = {
 """By schema version, the statements that lead to the next one. What was released here is never changed."""
 
 
-def bring_up_to_date(engine: sa.Engine, place: str, upgrades: Upgrades = UPGRADES) -> None:
+def bring_up_to_date(engine: Engine, place: str, upgrades: Upgrades = UPGRADES) -> None:
     """Make the tables, or upgrade older ones, in one transaction, which begins by locking the file where it is SQLite.
 
     ``place``: the database in words, for messages.
@@ -236,7 +257,7 @@ def bring_up_to_date(engine: sa.Engine, place: str, upgrades: Upgrades = UPGRADE
             return
     with engine.execution_options(sbd_writes=True).begin() as connection:
         if connection.dialect.name == "postgresql":
-            connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
         version = _version(connection, place)  # another program may have been first
         if version > SCHEMA_VERSION:
             raise UserError(
@@ -248,15 +269,15 @@ def bring_up_to_date(engine: sa.Engine, place: str, upgrades: Upgrades = UPGRADE
             connection.execute(VERSION.insert().values(version=SCHEMA_VERSION))
         elif version < SCHEMA_VERSION:
             for statement in (statement for older in range(version, SCHEMA_VERSION) for statement in upgrades[older]):
-                connection.execute(sa.text(statement))
+                connection.execute(text(statement))
             connection.execute(VERSION.update().values(version=SCHEMA_VERSION))
 
 
-def _version(connection: sa.Connection, place: str) -> int:
+def _version(connection: Connection, place: str) -> int:
     """Version of the schema; 0: the database is empty."""
-    tables = METADATA.tables.keys() & sa.inspect(connection).get_table_names()
+    tables = METADATA.tables.keys() & inspect(connection).get_table_names()
     if len(tables) == len(METADATA.tables):
-        versions = [row.version for row in rows(connection, sa.select(VERSION).limit(2))]
+        versions = [row.version for row in rows(connection, select(VERSION).limit(2))]
         if len(versions) == 1 and versions[0] > 0:
             return int(versions[0])
     elif not tables:

@@ -159,9 +159,10 @@ def _point(members: list[Any], by_commit: bool) -> Point:
 
 
 def _series(connection: Connection, wanted: Wanted, metrics: Sequence[str], cell: str, lines: list[_OfLine]) -> list[Series]:
-    whose = (FIGURES.c.metric, FIGURES.c.cell, FIGURES.c.arm)
-    of_wanted = [] if wanted == Wanted() else [FIGURES.c.record_id.in_(filtered(select(RECORDS.c.id), wanted))]
-    every = rows(connection, select(*whose).where(FIGURES.c.metric.in_(metrics), *of_wanted).distinct().limit(MOST_SERIES + 1))
+    of = FIGURES.c
+    of_wanted = [] if wanted == Wanted() else [of.record_id.in_(filtered(select(RECORDS.c.id), wanted))]
+    asked = select(of.metric, of.cell, of.arm).where(of.metric.in_(metrics), *of_wanted).distinct()
+    every = rows(connection, asked.limit(MOST_SERIES + 1))
     if len(every) > MOST_SERIES:
         raise UserError(
             f"{shown(connection.engine.url)}: has more than {MOST_SERIES:,} series; ask for fewer (--metric, --scenario, "
@@ -172,9 +173,8 @@ def _series(connection: Connection, wanted: Wanted, metrics: Sequence[str], cell
     for metric, where, arm in every:
         if not fnmatchcase(where, cell):
             continue
-        names = (FIGURES.c.metric == metric, FIGURES.c.cell == where, FIGURES.c.arm == arm, FIGURES.c.record_id >= first)
-        asked = select(FIGURES.c.record_id, FIGURES.c.value).where(*names, FIGURES.c.value.is_not(None), *of_wanted)
-        values = dict(rows(connection, asked))
+        mine = (of.metric == metric, of.cell == where, of.arm == arm, of.record_id >= first, of.value.is_not(None))
+        values = dict(rows(connection, select(of.record_id, of.value).where(*mine, *of_wanted)))
         for line, points in lines:
             measured = [(point, [values[number] for number in ids if number in values]) for point, ids in points]
             medians = [(point, median(figures)) for point, figures in measured if figures]

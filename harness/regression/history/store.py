@@ -17,9 +17,9 @@ from sqlalchemy import Connection, RowMapping, Select, delete, insert, select, u
 from sqlalchemy.dialects import postgresql, sqlite
 
 from harness.analysis.answer import Derived
-from harness.analysis.results import ArmResult, Cell, Comparison
+from harness.analysis.results import ArmResult, Comparison
 from harness.errors import RecordError, UserError
-from harness.frozen import frozen
+from harness.frozen import frozen, positional
 from harness.record.same import checkout_of, machine_of, software_of
 from harness.record.schema import Run
 from harness.regression.history.database import (
@@ -123,17 +123,12 @@ def utc(time: str, whose: str) -> str:
 
 
 def figures_of(comparison: Comparison) -> tuple[TrackedFigure, ...]:
-    """Every followed figure, cell by cell, without those that hold for NTP by definition."""
-    return tuple(figure for cell in comparison.cells for arm in cell.arms for figure in _of_arm(cell, arm))
+    """Every followed figure, cell by cell, without those that hold for NTP by definition.
 
-
-def _of_arm(cell: Cell, arm: ArmResult) -> Iterator[TrackedFigure]:
-    """Its cell is named ``reference/word_problems/b1``, or ``reference/all/b1`` over several tasks."""
-    for name, quantity in _quantities(arm).items():
-        if arm.is_ntp and name in ONE_BY_DEFINITION:
-            continue
-        metric = METRICS[name]
-        yield TrackedFigure(
+    A cell is named ``reference/word_problems/b1``, or ``reference/all/b1`` over several tasks.
+    """
+    return tuple(
+        TrackedFigure(
             cell=f"{cell.part}/{cell.task or 'all'}/b{cell.batch_size}",
             arm=arm.label,
             metric=name,
@@ -141,10 +136,15 @@ def _of_arm(cell: Cell, arm: ArmResult) -> Iterator[TrackedFigure]:
             low=quantity.low,
             high=quantity.high,
             n=quantity.n,
-            unit=metric.unit,
-            better=metric.better,
+            unit=METRICS[name].unit,
+            better=METRICS[name].better,
             reason=quantity.reason,
         )
+        for cell in comparison.cells
+        for arm in cell.arms
+        for name, quantity in _quantities(arm).items()
+        if not (arm.is_ntp and name in ONE_BY_DEFINITION)
+    )
 
 
 def _quantities(arm: ArmResult) -> dict[str, Quantity]:
@@ -221,7 +221,7 @@ PLAIN = tuple(field.name for field in fields(HistoryRecord) if field.name not in
 FIGURE = tuple(FIGURES.c[field.name] for field in fields(TrackedFigure))
 
 
-@frozen
+@positional
 class Wanted:
     """Which records to read. None: all; a fingerprint or digest by its beginning."""
 

@@ -21,6 +21,8 @@ from harness.stats.change_points import ALPHA, MIN_CHANGE, MIN_SEGMENT, Examined
 
 TREND_VERSION = 2
 """Version of the JSON form. From 2 on ``alpha`` is of all series together, and a change may be a drift."""
+Versions = dict[str, tuple[str | None, str | None]]
+"""Of software by name, (before, after)."""
 LAST = 200
 """Number of newest commits of each line by default: half a year of nightly runs."""
 
@@ -38,7 +40,7 @@ class ChangePoint:
     last_old: Point
     first_new: Point
     reached: Point | None
-    also_changed: dict[str, tuple[str | None, str | None]]
+    also_changed: Versions
 
     @property
     def settled(self) -> int:
@@ -168,16 +170,16 @@ def _point(point: Point) -> dict[str, object]:
 
 
 def _judged(series: Series, examined: Examined, level: float, changes: Iterable[LevelChange]) -> Judged:
-    better, least = METRICS[series.metric].better, 2 * MIN_SEGMENT
-    short = f"{len(series.points)} commits, and two levels need {least}" if len(series.points) < least else None
+    better, least, points = METRICS[series.metric].better, 2 * MIN_SEGMENT, series.points
+    short = f"{len(points)} commits, and two levels need {least}" if len(points) < least else None
     named = [
         ChangePoint(
             change=change,
             direction="better" if improves(change, better) else "worse",
-            last_old=series.points[change.index - 1],
-            first_new=series.points[change.index],
-            reached=None if change.end is None else series.points[change.end],
-            also_changed=_differing(series.points[change.index - 1], series.points[change.end or change.index]),
+            last_old=points[change.index - 1],
+            first_new=points[change.index],
+            reached=None if change.end is None else points[change.end],
+            also_changed=_differing(points[change.index - 1], points[change.end or change.index]),
         )
         for change in changes
     ]
@@ -192,7 +194,7 @@ def improves(change: LevelChange, better: Better) -> bool:
     return (change.after > change.before) == (better == "higher")
 
 
-def _differing(old: Point, new: Point) -> dict[str, tuple[str | None, str | None]]:
+def _differing(old: Point, new: Point) -> Versions:
     """Versions of software; records of the first form of the database have none."""
     before, after = json.loads(old.software), json.loads(new.software)
     names = sorted(before.keys() | after.keys()) if before and after else []

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from harness import __version__
 from harness.analysis.judge.judgement import Judgements, State
@@ -111,24 +111,24 @@ def junit_text(judgements: Judgements) -> str:
     outcomes = Counter(OUTCOMES.get(one.state) for one in judgements.judgements) or Counter({"error": 1})
     totals = {"tests": outcomes.total(), "failures": outcomes["failure"], "errors": outcomes["error"]}
     counts = {key: str(number) for key, number in totals.items()}
-    root = ElementTree.Element("testsuites", {"name": "sbd"} | counts)
+    root = Element("testsuites", {"name": "sbd"} | counts)
     title = one_line(judgements.title)
-    suite = ElementTree.SubElement(root, "testsuite", {"name": title} | counts | {"skipped": str(outcomes["skipped"])})
-    properties = ElementTree.SubElement(suite, "properties")
+    suite = SubElement(root, "testsuite", {"name": title} | counts | {"skipped": str(outcomes["skipped"])})
+    properties = SubElement(suite, "properties")
     runs = {f"run {place}": one_line(run) for place, run in enumerate(judgements.runs, start=1)}
     for name, value in ({"sbd version": __version__, "verdict": verdict_words(judgements)} | runs).items():
-        ElementTree.SubElement(properties, "property", {"name": name, "value": value})
+        SubElement(properties, "property", {"name": name, "value": value})
     for name, one in named(judgements).items():
-        case = ElementTree.SubElement(suite, "testcase", {"name": name, "classname": f"sbd.{one.kind}"})
+        case = SubElement(suite, "testcase", {"name": name, "classname": f"sbd.{one.kind}"})
         if one.state in OUTCOMES:
             message = {"message": one_line(f"{one.word}: {one.reason}"), "type": one.word}
-            outcome = ElementTree.SubElement(case, OUTCOMES[one.state], message)
+            outcome = SubElement(case, OUTCOMES[one.state], message)
         else:
-            outcome = ElementTree.SubElement(case, "system-out")
+            outcome = SubElement(case, "system-out")
         outcome.text = "\n".join([one.word, *details(one)])
     if not judgements.judgements:
-        case = ElementTree.SubElement(suite, "testcase", {"name": "verdict", "classname": "sbd"})
-        ElementTree.SubElement(case, "error", {"message": NOTHING_JUDGED, "type": "void"})
-    ElementTree.indent(root)
-    written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+        case = SubElement(suite, "testcase", {"name": "verdict", "classname": "sbd"})
+        SubElement(case, "error", {"message": NOTHING_JUDGED, "type": "void"})
+    indent(root)
+    written: bytes = tostring(root, encoding="utf-8", xml_declaration=True)
     return written.decode() + "\n"

@@ -34,20 +34,15 @@ from harness.scenario.metrics import Better
 
 UNITS = {
     "x": "ratio",
-    "ratio": "ratio",
     "share": "ratio",
     "s": "seconds",
     "j": "joules",
     "w": "watts",
     "b": "bytes",
-    "bytes": "bytes",
     "pct": "percent",
     "%": "percent",
-    "points": "points",
-    "tokens": "tokens",
-    "passes": "passes",
 }
-"""Units in Prometheus spelling. Nothing is converted; a unit in prose stands in HELP, not in the name."""
+"""Units that Prometheus spells otherwise. Nothing is converted; a unit in prose stands in HELP, not in the name."""
 WHAT = {"": "Value", "_low": "Lower end of the interval", "_high": "Upper end of the interval", "_base": "What BASE had"}
 ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 QUOTED = ESCAPES | str.maketrans({'"': r"\""})

@@ -290,7 +290,7 @@ def _answer(names: Sequence[str], rows: Sequence[Sequence[Setting]], every: Sequ
 def _caption(names: Sequence[str], fronts: Sequence[Sequence[Setting]]) -> str:
     if not all(fronts):
         return "An arm that fits nowhere has no points."
-    fastest = [(name, front[0], front[0].offer[0]) for name, front in zip(names, fronts, strict=True)]
-    most = [(name, front[-1], front[-1].per_gpu) for name, front in zip(names, fronts, strict=True)]
-    user, gpu = (", ".join(f"{name} {rate(speed)} ({one.named})" for name, one, speed in ends) for ends in (fastest, most))
+    pairs = list(zip(names, fronts, strict=True))
+    user = ", ".join(f"{name} {rate(front[0].offer[0])} ({front[0].named})" for name, front in pairs)
+    gpu = ", ".join(f"{name} {rate(front[-1].per_gpu)} ({front[-1].named})" for name, front in pairs)
     return f"Tokens/s of the fastest user: {user}. Most tokens/s per GPU: {gpu}."

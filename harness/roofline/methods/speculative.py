@@ -162,7 +162,7 @@ def caught_up(at: PricedAt, exits: Exits, *, verified: bool, rejected: float = 0
     early = 1 - reached[-1]
     kept = reached[-1] / (1 - (1 - rejected) * early) if verified else 1.0  # tokens emitted per token processed
     calls = []
-    for (below, layer), share in zip(_segments(exits), reached, strict=True):
+    for (below, layer), share in zip(pairwise([0, *(layer for layer, _ in exits)]), reached, strict=True):
         for width, part in whole_widths(1 / share):
             logits = width if verified and layer == at.target.layers else 1
             calls.append(_segment_call(at, layer - below, width, logits, share * part / kept))
@@ -183,11 +183,6 @@ def _segment_call(at: PricedAt, layers: int, width: int, logits: int, count: flo
         logits=logits,
         share_of_layers=layers / at.target.layers,
     )
-
-
-def _segments(exits: Exits) -> list[tuple[int, int]]:
-    """(layers below, layers passed) of the stretch before each exit."""
-    return list(pairwise([0, *(layer for layer, _ in exits)]))
 
 
 def _reached(at: PricedAt, exits: Exits) -> list[float]:

@@ -131,7 +131,7 @@ class Recipe:
         figures = [parameter for parameter in taken if parameter.name != "auxiliary"]
         self.build = build
         self.needs = tuple(parameter.name for parameter in figures if parameter.default is parameter.empty)
-        self.may_have = tuple(parameter.name for parameter in figures if parameter.default is not parameter.empty)
+        self.may_have = tuple(parameter.name for parameter in figures if parameter.name not in self.needs)
         self.auxiliary = len(figures) < len(taken)
         self._whole = {parameter.name for parameter in figures if parameter.annotation.startswith("int")}
 
@@ -190,26 +190,27 @@ def _verified_exits(
     return caught_up(at, (*exits, (at.target.layers, 1 - sum(shares))), verified=True, rejected=rejected)
 
 
-RECIPES = {
-    "next_token": Recipe(next_token),
-    "set_block": Recipe(_set_block),
-    "verified_set_block": Recipe(verified_set_block),
-    "next_block": Recipe(next_block),
-    "over_a_link": Recipe(over_a_link),
-    "tree": Recipe(tree_drafting),
-    "draft_model": Recipe(speculative),
-    "hierarchy": Recipe(_hierarchy),
-    "copied_state": Recipe(_copied_state),
-    "caught_up": Recipe(_caught_up),
-    "verified_exits": Recipe(_verified_exits),
-    "chunks": Recipe(chunks),
-    "pruned": Recipe(pruned_decoding),
-    "whole_sequence": Recipe(whole_sequence),
-    "approximate_cache": Recipe(approximate_cache),
-    "block_diffusion": Recipe(block_diffusion),
-    "longest_prefix": Recipe(longest_prefix),
-    "with_auxiliary": Recipe(with_auxiliary),
+METHODS: dict[str, Callable[..., MethodTrace]] = {
+    "next_token": next_token,
+    "set_block": _set_block,
+    "verified_set_block": verified_set_block,
+    "next_block": next_block,
+    "over_a_link": over_a_link,
+    "tree": tree_drafting,
+    "draft_model": speculative,
+    "hierarchy": _hierarchy,
+    "copied_state": _copied_state,
+    "caught_up": _caught_up,
+    "verified_exits": _verified_exits,
+    "chunks": chunks,
+    "pruned": pruned_decoding,
+    "whole_sequence": whole_sequence,
+    "approximate_cache": approximate_cache,
+    "block_diffusion": block_diffusion,
+    "longest_prefix": longest_prefix,
+    "with_auxiliary": with_auxiliary,
 }
+RECIPES = {name: Recipe(method) for name, method in METHODS.items()}
 
 MARK = "priced, not run"
 NOT_PUBLISHED = "not published"
