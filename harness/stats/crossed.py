@@ -4,6 +4,8 @@ A mean is over prompts. Independent are units, drawn in each stratum: prompts, o
 
 Prompts and processes are crossed: every process decodes every prompt. A nested analysis (resampling processes, then prompts
 within them) counts differences between prompts as noise of the process. It covered 58 to 67 % where 95 % is nominal.
+
+Where every process has prompts of its own, its mean is one figure, and the interval is over processes.
 """
 
 from __future__ import annotations
@@ -66,9 +68,32 @@ class Cells:
         return "prompt" if len(self.stratum) == len(self.unit) else "cluster"
 
     @property
+    def own(self) -> bool:
+        """Whether no prompt is in two processes, of several."""
+        return self.counts.shape[1] > 1 and bool(((self.counts > 0).sum(axis=1) == 1).all())
+
+    @property
+    def mean(self) -> float:
+        """Of the first column: over the table, or over processes with prompts of their own."""
+        return float(self.by_process(self.means)[0].mean() if self.own else self.means.mean())
+
+    def by_process(self, table: Floats) -> tuple[Floats, Floats]:
+        """Of a table whose prompts are in one process each: the means of processes, and how far each prompt is off that of its
+        process and stratum.
+        """
+        own = self.counts > 0
+        values, place, stratum = table[own], own.argmax(axis=1), self.stratum[self.unit]
+        away = values.copy()
+        for one in {*zip(place.tolist(), stratum.tolist(), strict=True)}:
+            rows = (place == one[0]) & (stratum == one[1])
+            away[rows] -= values[rows].mean()
+        return np.array([values[place == j].mean() for j in range(own.shape[1])]), away
+
+    @property
     def means(self) -> Floats:
-        """Of the first column, by prompt and process; empty cells are filled."""
-        return filled(self.sums[:, :, 0] / np.maximum(self.counts, 1), self.counts == 0)
+        """Of the first column, by prompt and process; empty cells of a crossed table are filled."""
+        table = self.sums[:, :, 0] / np.maximum(self.counts, 1)
+        return table if self.own else filled(table, self.counts == 0)
 
     def by_unit(self, rows: Floats) -> Floats:
         """The sum of the rows of each unit, from one row a prompt."""
@@ -93,6 +118,8 @@ class Cells:
 
     def variance(self, table: Floats) -> VarianceOfMean | None:
         """Of the mean of a table (prompts, processes), whose empty cells are filled first; None: no spread."""
+        if self.own:
+            return variance_over_processes(*self.by_process(table))
         empty, each = self.counts == 0, len(self.unit) / len(self.stratum)
         return variance_of_mean(self.units(filled(table, empty)), int(empty.sum()), self.stratum, each)
 
@@ -100,7 +127,7 @@ class Cells:
     def too_empty(self) -> str | None:
         """Why this is not a crossed design, else None."""
         worst = float((self.counts > 0).mean(axis=0).min())
-        if worst >= SHARE_FILLED:
+        if worst >= SHARE_FILLED or self.own:
             return None
         return f"a process has {worst:.0%} of the prompts, {SHARE_FILLED:.0%} are needed to tell prompts from processes"
 
@@ -125,7 +152,11 @@ def gather(columns: Floats, prompts: Sequence[Hashable], processes: Sequence[Has
     strata = {label: i for i, label in enumerate(one for one in sizes if sizes[one] > 1)}
     rest = len(strata) - (len(sizes) - len(strata) == 1 < len(sizes))
     stratum = np.array([strata.get(label, rest) for label, _ in units])
-    return Cells(sums=sums, counts=counts, unit=np.array([units[group] for group in groups]), stratum=stratum)
+    unit = np.array([units[group] for group in groups])
+    cells = Cells(sums=sums, counts=counts, unit=unit, stratum=stratum)
+    if cells.own and len({*zip(unit[row].tolist(), place.tolist(), strict=True)}) > len(units):  # processes share clusters
+        return gather(columns, [Grouped(*one[:2], one[:2]) for one in prompts if isinstance(one, Grouped)], processes)
+    return cells
 
 
 def filled(table: Floats, empty: npt.NDArray[np.bool_]) -> Floats:
@@ -176,6 +207,23 @@ def variance_of_mean(table: Floats, empty: int = 0, stratum: Ints | None = None,
         return None
     spread = Spread(prompt=math.sqrt(own.value * units * each), process=process, of_unit=each)
     return VarianceOfMean(value, degrees, of_prompts=own.value, spread=spread)
+
+
+def variance_over_processes(means: Floats, away: Floats) -> VarianceOfMean | None:
+    """Variance of the mean of the processes' ``means``, with one degree of freedom fewer than there are; None: no spread.
+
+    With fewer than three the variance is that of prompts, about these processes only. ``away``: of each prompt from its mean.
+    """
+    count, free = len(means), max(1, len(away) - len(means))
+    of_prompts = float((away**2).sum()) / free / len(away)
+    value, degrees, process = of_prompts, float(free), None
+    if count >= FEWEST_PROCESSES:
+        value, degrees = float(means.var(ddof=1)) / count, count - 1.0
+        process = math.sqrt(max(0.0, value - of_prompts) * count)
+    if math.sqrt(value) <= NO_SPREAD * max(1.0, abs(float(means.mean()))):
+        return None
+    spread = Spread(prompt=math.sqrt(of_prompts * len(away)), process=process)
+    return VarianceOfMean(value, degrees, of_prompts=of_prompts, spread=spread)
 
 
 def within_strata(away: Floats, stratum: Ints | None = None) -> Variance:

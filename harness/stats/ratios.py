@@ -52,16 +52,15 @@ def geometric_mean_ratio(
     if wrong:
         return wrong
     cells = _log_ratios(pairs, clusters, processes)
-    table = cells.means
-    told = table.shape[1] if processes is not None else None
-    shown = Quantity(value=math.exp(float(table.mean())), n=len(table), processes=told)
+    told = cells.counts.shape[1] if processes is not None else None
+    shown = Quantity(value=math.exp(cells.mean), n=len(cells.counts), processes=told)
     if len(cells.stratum) < 2:
         return shown.without_interval(f"one {cells.sampled} only: no interval")
-    variance = cells.variance(table)
+    variance = cells.variance(cells.means)
     if cells.too_empty or variance is None:
         return shown.without_interval(cells.too_empty or SAME_RATIO)
     half = variance.reach(confidence)
-    return _within(shown, (half, half), "t on log ratios", variance)
+    return _within(shown, (half, half), "t on log ratios", variance, cells.own)
 
 
 def ratio_of_totals(
@@ -105,9 +104,10 @@ def ratio_percentiles(pairs: Pairs, clusters: Labels = None) -> tuple[float, flo
     return p10, p50, p90
 
 
-def _within(shown: Quantity, reach: tuple[float, float], method: str, variance: VarianceOfMean) -> Quantity:
+def _within(shown: Quantity, reach: tuple[float, float], method: str, variance: VarianceOfMean, own: bool) -> Quantity:
     """The ratio with the interval that reaches this far below and above on the log scale."""
-    told = shown.these_processes_only or (f"prompts crossed with {shown.processes} processes" if shown.processes else None)
+    design = "prompts of their own in" if own else "prompts crossed with"
+    told = shown.these_processes_only or (f"{design} {shown.processes} processes" if shown.processes else None)
     return within(replace(shown, spread=variance.spread), reach, f"{method}, {told}" if told else method)
 
 
@@ -138,7 +138,7 @@ def _within_bootstrap(shown: Quantity, cells: Cells, confidence: float) -> Quant
     reach = below / student * half, above / student * half
     if not all(map(math.isfinite, reach)):
         return shown.without_interval("nearly all prompts gave the same ratio: the few others are too few for an interval")
-    return _within(shown, reach, "bootstrap-t", variance)
+    return _within(shown, reach, "bootstrap-t", variance, cells.own)
 
 
 def _concentrated(cells: Cells) -> str | None:

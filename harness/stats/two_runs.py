@@ -16,7 +16,7 @@ from scipy import special
 
 from harness.frozen import frozen
 from harness.stats.crossed import NO_SPREAD, Cells, gather, variance_of_mean, within_strata
-from harness.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, Floats, Quantity, Variance, absent, added_up
+from harness.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, Floats, Quantity, Variance, absent, added_up, t_reach
 from harness.stats.ratios import within
 
 SAME_RATIO = "all processes and prompts gave the same ratio: no spread, no interval"
@@ -129,6 +129,33 @@ def over_processes(values: Sequence[float], n: int, confidence: float = CONFIDEN
     if half <= NO_SPREAD * max(1.0, mean):
         return shown.without_interval(SAME)
     return replace(shown, low=max(0.0, mean - half), high=mean + half, method=f"t {method}")
+
+
+def within_pooled(
+    found: Quantity, values: Sequence[Sequence[float]], percent: float, confidence: float = CONFIDENCE
+) -> Quantity:
+    """A percentile over processes with the wider interval of two: ``found``'s own, and that of all ``values`` together.
+
+    A process with few values shows a tail rarely, so that the spread of its percentiles hides it. The other interval ends where
+    a t test over processes finds another share of values below than ``percent``, with no less than the binomial error.
+
+    Source: R. S. Woodruff, J. Am. Stat. Assoc. 47 (1952) 635; W. G. Cochran, Sampling Techniques (1977), equation 6.13.
+    """
+    if found.low is None or found.high is None:
+        return found
+    every, wanted, count = np.sort(np.concatenate(values)), percent / 100, len(values)
+    below = np.array([np.searchsorted(np.sort(one), every, side="right") for one in values])
+    share = below.sum(axis=0) / len(every)
+    away = below - share * np.array([[len(one)] for one in values])
+    error = np.sqrt((away**2).sum(axis=0) * count / (count - 1)) / len(every)
+    reach, least = t_reach(count - 1, confidence), math.sqrt(wanted * (1 - wanted) / len(every))
+    if reach * least >= min(wanted, 1 - wanted):
+        return found.without_interval(f"{len(every)} values in {count} processes are too few to bound percentile {percent:g}")
+    kept = np.flatnonzero(np.abs(share - wanted) <= reach * np.maximum(error, least))
+    if not len(kept):  # most values are one
+        return found
+    low, high = (float(every[at]) for at in (max(0, kept[0] - 1), kept[-1] + 1))
+    return replace(found, low=min(found.low, low), high=max(found.high, high))
 
 
 def _within(ratio: Quantity, errors: Sequence[Variance], confidence: float, same: str, method: str) -> Quantity:

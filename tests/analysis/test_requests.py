@@ -75,13 +75,13 @@ def test_a_closed_loop_counts_between_its_first_and_its_last_wave() -> None:
             [(0.0, 1.0, 2.0), (9.9, 1.0, 2.0), (10.0, 1.0, 2.0), (50.0, 1.0, 50.0)],
             [False] * 2 + [True] * 2,
         ),
-        (Load(requests_per_s=1.0), 3, [(0.0, 1.0, 2.0), (3.9, 1.0, 2.0), (12.0, 1.0, 2.0)], [False, False, True]),
+        (Load(requests_per_s=1.0), 3, [(0.0, 1.0, 2.0), (2.9, 1.0, 2.0), (12.0, 1.0, 2.0)], [False, False, True]),
         (None, 2, [(0, 1, 3), (0, 2, 4)], [True, True]),
     ],
 )
 def test_which_requests_count(load: Load | None, in_flight: int, rows: list[Any], counted: list[bool]) -> None:
     """One at a time loses the first, which a cold server answered, and the last. Of arrivals who came in the first five median
-    times of 2 s is left out, or in the first third where that is shorter, and the last one is answered long after. At once
+    times of 2 s is left out, or in the first quarter where that is shorter, and the last one is answered long after. At once
     there is no load to be steady.
     """
     found = found_of(sample_of(*rows), load, in_flight)
@@ -92,7 +92,7 @@ def test_which_requests_count(load: Load | None, in_flight: int, rows: list[Any]
             math.atanh(-0.999)
         )
     if in_flight == 3:
-        assert window.length_s == 8.0 and window.growth == math.atanh(0.999), "10 s of lead-in would leave 2 s of 12"
+        assert window.length_s == 9.0 and window.short, "10 s of lead-in would leave 2 s of 12"
     if load is None:
         assert window.length_s == 4.0 and [one.time_per_token_s for one in found] == [0.5, 0.5]
 
@@ -165,7 +165,7 @@ def median_unbiased(ordered: list[float], share: float) -> float:
 @pytest.mark.parametrize("wait", WAITS)
 @pytest.mark.parametrize("percent", FEW)
 def test_percentiles_are_median_unbiased_over_the_requests_of_each_process(wait: str, percent: int) -> None:
-    """Pooled in a process; the value is their geometric mean, the interval Student's over three logarithms."""
+    """Pooled in a process; the value is their geometric mean, the interval Student's over three logarithms, or wider."""
     by_process, counted = [], 0
     for process in range(3):
         values: list[float] = []
@@ -182,7 +182,11 @@ def test_percentiles_are_median_unbiased_over_the_requests_of_each_process(wait:
     logs = np.log(by_process)
     assert figure.value == pytest.approx(math.exp(logs.mean()), rel=1e-9)
     ends = stats.t.interval(0.95, 2, loc=logs.mean(), scale=stats.sem(logs))
-    assert (figure.low, figure.high) == pytest.approx(tuple(np.exp(ends)), rel=1e-9)
+    if percent == 95 and wait != "inter_token":
+        assert figure.low is None and "requests that count in a process; its interval takes 100" in (figure.reason or "")
+        return
+    within = (np.exp(ends[0]) * (1 + 1e-9), np.exp(ends[1]) * (1 - 1e-9))
+    assert figure.low is not None and figure.high is not None and figure.low <= within[0] and figure.high >= within[1]
     assert figure.processes == 3 and figure.n == counted
 
 
@@ -220,9 +224,10 @@ def test_a_claim_on_a_percentile_is_judged() -> None:
         return judged.word
 
     place = "at arm='server fast', batch=1"
-    assert word(f"first_token_p95_s <= 0.02 {place}") == "confirmed"
-    assert word(f"first_token_p95_s <= 0.001 {place}") == "refuted"
-    assert word(f"first_token_p95_s <= 0.0121 {place}") == "inconclusive"
+    assert word(f"first_token_p50_s <= 0.02 {place}") == "confirmed"
+    assert word(f"first_token_p50_s <= 0.001 {place}") == "refuted"
+    assert word(f"first_token_p50_s <= 0.0121 {place}") == "inconclusive"
+    assert word(f"first_token_p95_s <= 0.02 {place}") == "inconclusive", "38 requests"
     assert word(f"request_p99_s <= 1 {place}") == "void"
     assert word(f"time_per_token_p50_speedup >= 1.5 {place}") == "confirmed"
     assert word("goodput_ratio >= 2 at arm='server fast', batch=40") == "refuted"

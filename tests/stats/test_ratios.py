@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
 from harness.stats.bootstrap import influences, log_ratio, quantiles, smoothed
-from harness.stats.crossed import filled, variance_of_mean
+from harness.stats.crossed import Grouped, filled, variance_of_mean
 from harness.stats.quantity import Quantity
 from harness.stats.ratios import geometric_mean_ratio, ratio_of_totals, ratio_percentiles
 
@@ -74,6 +74,37 @@ def test_mean_squares_are_those_of_least_squares(seed: int, prompts: int, proces
     assert found.value * table.size == pytest.approx(of_prompts + max(0.0, of_processes - rest), rel=1e-9)
     assert found.spread.process**2 * prompts == pytest.approx(max(0.0, of_processes - rest), rel=1e-9, abs=1e-9)
     assert of_processes > rest or found.degrees == prompts - 1
+
+
+def test_processes_with_prompts_of_their_own_are_one_mean_each() -> None:
+    """Scipy's t interval over the processes' means, however far their prompts are apart; two processes are these two only."""
+    table = np.full((15, 5), np.nan)
+    for j, of_process in enumerate((0.0, 0.3, 0.1, 0.2, -0.1)):
+        table[3 * j : 3 * j + 3, j] = of_process + np.array([-1.0, 0.4, 0.6])
+    means = np.array([0.0, 0.3, 0.1, 0.2, -0.1])
+    got = from_table(table)
+    ends = np.exp(scipy_stats.t.interval(0.95, 4, loc=means.mean(), scale=scipy_stats.sem(means)))
+    assert (got.value, got.low, got.high) == pytest.approx((math.exp(0.1), *ends))
+    assert got.method == "t on log ratios, prompts of their own in 5 processes" and got.n == 15 and got.spread is not None
+    assert got.spread.prompt == pytest.approx(math.sqrt(1.52 * 5 / 10)) and got.spread.process == 0
+    two = from_table(table[:6, :2])
+    error = math.sqrt(1.52 * 2 / 4 / 6) * scipy_stats.t.ppf(0.975, 4)
+    assert two.low == pytest.approx(math.exp(0.15 - error)) and two.method == "t on log ratios, these 2 processes only"
+    totals = from_table(table, ratio_of_totals)
+    assert totals.low is not None and "prompts of their own" in (totals.method or "")
+
+
+def test_processes_with_prompts_of_their_own_share_the_clusters_of_them() -> None:
+    """Each process has a prompt of each of three tasks, which are the sample: the interval is that of their crossed table."""
+    table = [[0.1, 0.2, 0.0], [0.4, 0.6, 0.5], [0.9, 0.8, 1.0]]
+    cells = [(i, j) for i in range(3) for j in range(3)]
+    own = geometric_mean_ratio(
+        [(math.exp(table[i][j]), 1.0) for i, j in cells],
+        clusters=[Grouped("", i, (i, j)) for i, j in cells],
+        processes=[j for _, j in cells],
+    )
+    crossed = from_table(table)
+    assert (own.low, own.high, own.n) == (pytest.approx(crossed.low), pytest.approx(crossed.high), 3)
 
 
 def test_an_empty_cell_is_filled_by_the_least_squares_fit() -> None:

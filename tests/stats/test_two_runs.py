@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from harness.stats.two_runs import Observations, RatioOfRuns, ratio_of_runs, sign_test_p
+from harness.stats.quantity import Quantity
+from harness.stats.two_runs import Observations, RatioOfRuns, ratio_of_runs, sign_test_p, within_pooled
 
 BASE = np.array([0.00, 0.03, 0.01])
 NEW = np.array([0.11, 0.08, 0.12, 0.10, 0.09])
@@ -101,3 +102,26 @@ def test_the_sign_test_is_scipy_s(seed: int) -> None:
     expected = scipy_stats.binomtest(lost, lost + won).pvalue if lost + won else None
     found = sign_test_p(differences)
     assert found is None if expected is None else found == pytest.approx(expected)
+
+
+def test_a_percentile_is_bounded_where_the_shares_below_differ_from_it_by_a_t_test() -> None:
+    """Scipy's t interval of the processes' shares at or below every value; the binomial error where they hardly differ."""
+    values = np.random.default_rng(4).exponential(size=(4, 50)).round(3)
+    found = within_pooled(Quantity(value=0.7, low=0.69, high=0.71, n=200, processes=4), values.tolist(), 50)
+    least, kept = math.sqrt(0.25 / 200), []
+    for x in sorted(values.flatten()):
+        shares = (values <= x).mean(axis=1)
+        half = scipy_stats.t.ppf(0.975, 3) * max(float(scipy_stats.sem(shares)), least)
+        kept += [x] if abs(shares.mean() - 0.5) <= half else []
+    below, above = (x for x in (values[values < kept[0]].max(), values[values > kept[-1]].min()))
+    assert (found.low, found.high) == pytest.approx((below, above)) and found.value == 0.7
+
+
+def test_a_percentile_keeps_the_wider_interval_and_one_that_few_values_cannot_bound_has_none() -> None:
+    """The interval over processes reaches further here; 40 values in 4 do not bound the 95th percentile."""
+    values = np.random.default_rng(4).exponential(size=(4, 50)).tolist()
+    wide = Quantity(value=0.7, low=0.01, high=9.0, n=200, processes=4)
+    assert within_pooled(wide, values, 50) == wide
+    assert "40 values in 4 processes are too few to bound percentile 95" in (
+        within_pooled(wide, [one[:10] for one in values], 95).reason or ""
+    )

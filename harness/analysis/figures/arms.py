@@ -100,6 +100,12 @@ class Arm:
         return why_unsettled(list(self.draws.values()))
 
     @cached_property
+    def prompts_again(self) -> bool:
+        """Whether processes share prompts."""
+        prompts = {(tally.prompts, tally.key[3]) for tally in self.tallies}
+        return len({one for one, _ in prompts}) < len(prompts)
+
+    @cached_property
     def outputs(self) -> Outputs:
         """Its output ids, decode by decode."""
         return on_accuracy.outputs(self.tallies)
@@ -198,8 +204,7 @@ class ArmBesideNtp:
         for arm in (self.arm, self.reference if metric.to_ntp else None):
             if arm and arm.why_unsettled:
                 return absent(arm.why_unsettled)
-        prompts = {(tally.prompts, tally.key[3]) for tally in self.arm.tallies}
-        again = found.method and len({one for one, _ in prompts}) < len(prompts)
+        again = found.method and self.arm.prompts_again
         return replace(found, method=f"{found.method}, {SAME_PROMPTS}") if again else found
 
     def _weakened(self, make: Maker, found: Figures, level: float) -> Figures:

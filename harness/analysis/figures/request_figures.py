@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 
@@ -22,8 +21,10 @@ from harness.analysis.tally.tally import Decodes, Key
 from harness.frozen import frozen
 from harness.scenario.metrics import REQUEST_PERCENTILES, WAITS, names_of
 from harness.stats.quantity import Quantity, absent
-from harness.stats.two_runs import over_processes
+from harness.stats.two_runs import over_processes, within_pooled
 
+BEYOND = 5
+"""Requests of a process to be expected beyond a percentile that has an interval: a burst of a queue holds several."""
 NO_LIMITS = "the load states no limits of a good request (first_token_s, time_per_token_s)"
 NOT_STEADY = "no request counts: the load was never steady, for it has too few requests"
 NO_LENGTH = "the steady part of a load has no length"
@@ -68,19 +69,20 @@ class _OfProcess:
     def steady_s(self) -> float:
         return sum(one.length_s for one in self.windows)
 
-    def percentile(self, wait: str, percent: int) -> float | str:
-        """Of what its requests waited for: at least one of them is to be expected beyond it."""
-        if not self.counted:
-            return NOT_STEADY
+    def waited_s(self, wait: str) -> list[float]:
+        """What its requests waited for, or the gaps between the pieces of their answers."""
         if wait == "inter_token":
-            what, values = "gaps", [gap_s for one in self.counted for gap_s in one.gaps_s]
-        else:
-            what, waited = "requests", [getattr(one, f"{wait}_s") for one in self.counted]
-            values = [seconds for seconds in waited if seconds is not None]
-        needed = round(100 / (100 - percent))
-        if len(values) < needed:
-            return f"{len(values)} {what} that count in a process; percentile {percent} takes {needed}"
-        return float(np.percentile(values, percent, method="median_unbiased"))
+            return [gap_s for one in self.counted for gap_s in one.gaps_s]
+        return [seconds for one in self.counted if (seconds := getattr(one, f"{wait}_s")) is not None]
+
+    def percentiles(self, wait: str) -> dict[int, float | str]:
+        """Those of REQUEST_PERCENTILES: at least one value is to be expected beyond each."""
+        values, percents = self.waited_s(wait), list(REQUEST_PERCENTILES)
+        found: list[float] = np.percentile(values or [0.0], percents, method="median_unbiased").tolist()
+        return {
+            percent: one if (why := _few(len(values), wait, percent, 1)) is None else why if self.counted else NOT_STEADY
+            for percent, one in zip(percents, found, strict=True)
+        }
 
     def per_s(self, what: str) -> float | str:
         """Of a field of Window."""
@@ -124,10 +126,16 @@ def request_figures(one: ArmBesideNtp, level: float) -> Figures:
     other = _by_process(one.reference.tallies) if one.reference is not None else {}
     both, beside = ({at: one.beside(b[at]) for at, one in a.items() if at in b} for a, b in ((own, other), (other, own)))
     found: Figures = {}
-    for wait, percent in product(WAITS, REQUEST_PERCENTILES):
-        mine, theirs, ours = ({at: each.percentile(wait, percent) for at, each in side.items()} for side in (both, beside, own))
-        found[f"{wait}_p{percent}_s"] = _one_side(own, ours, level)
-        found[f"{wait}_p{percent}_speedup"] = _ratio(both, theirs, mine, level)
+    for wait in WAITS:
+        every = [{at: each.percentiles(wait) for at, each in side.items()} for side in (both, beside, own)]
+        values = [each.waited_s(wait) for each in own.values()]
+        for percent in REQUEST_PERCENTILES:
+            mine, theirs, ours = ({at: each[percent] for at, each in side.items()} for side in every)
+            waited, sped = _one_side(own, ours, level), _ratio(both, theirs, mine, level)
+            why = _few(min(map(len, values)), wait, percent, BEYOND)
+            waited = waited.without_interval(why) if why else within_pooled(waited, values, percent, level)
+            found[f"{wait}_p{percent}_s"] = waited
+            found[f"{wait}_p{percent}_speedup"] = sped.without_interval(why) if why else sped
     for name, what in RATES.items():
         mine, theirs = (
             {at: each.per_s(what) if what else each.goodput_per_s() for at, each in side.items()} for side in (own, other)
@@ -141,7 +149,7 @@ def request_figures(one: ArmBesideNtp, level: float) -> Figures:
 def percentile_by_process(tallies: Decodes, name: str) -> dict[int, float | str]:
     """The percentile ``name`` (``first_token_p95_s``) of every process, or why it has none; for a gate."""
     wait, _, rest = name.rpartition("_p")
-    return {process: one.percentile(wait, int(rest.removesuffix("_s"))) for process, one in _by_process(tallies).items()}
+    return {process: one.percentiles(wait)[int(rest.removesuffix("_s"))] for process, one in _by_process(tallies).items()}
 
 
 def _by_process(tallies: Decodes) -> dict[int, _OfProcess]:
@@ -153,6 +161,15 @@ def _by_process(tallies: Decodes) -> dict[int, _OfProcess]:
         for process, found in requests.items()
         if found
     }
+
+
+def _few(count: int, wait: str, percent: int, beyond: int) -> str | None:
+    """Why so many values are too few for ``beyond`` of them to be expected beyond the percentile."""
+    needed = beyond * round(100 / (100 - percent))
+    if count >= needed:
+        return None
+    what, it = "gaps" if wait == "inter_token" else "requests", f"percentile {percent}" if beyond == 1 else "its interval"
+    return f"{count} {what} that count in a process; {it} takes {needed}"
 
 
 def _one_side(found: Processes, values: Mapping[int, float | str], confidence: float) -> Quantity:

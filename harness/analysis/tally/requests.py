@@ -6,8 +6,8 @@ A load is *steady* while as many requests are there as it says. Only then do req
   count but the first and the last N, by their place: so they are the same ones in every arm. To count those answered in that
   time leaves out long ones: the 95th percentile of 48 requests, four in flight, was 8 % too low, by place 5 %
   (benchmarks/simulated_load).
-* Arrivals, Poisson's or a trace's: steady after LEAD_IN median times of the sample's own requests, at most a third of the time
-  of arrivals. A request counts if it was sent then, however long it took. To drop those answered late would flatter a
+* Arrivals, Poisson's or a trace's: steady after LEAD_IN median times of the sample's own requests, at most a quarter of the
+  time of arrivals. A request counts if it was sent then, however long it took. To drop those answered late would flatter a
   server that falls behind.
 * All at once: every request counts.
 
@@ -38,7 +38,7 @@ from there on at 70 % of what a server can answer; the wait for a slot, which se
 a run can afford is enough: after 5 it is 30 % too low. Found as by Welch's procedure (A. Law, Simulation Modeling and Analysis,
 2015, section 9.5.1; A. Law and W. D. Kelton before): averages over starts, by time from the begin.
 """
-MOST_LEAD_IN = 1 / 3
+MOST_LEAD_IN = 1 / 4
 """Share of the time of arrivals: a lead-in that would be longer leaves no steady part, and the sample is not settled."""
 UNSETTLED = 0.05
 """Probability with which a load that settles is found not to, by the t test alone. In 50 to 120 simulated runs each of 3 and 6
@@ -46,7 +46,6 @@ starts with 4 slots, samples without a steady part included, it was found not to
 4 %; at 70 % in 6 and 10 % with 200 requests, in 7 and 24 % with 48; at 90 % in 4 and 10 %, with 48 in 48 and 93 %; at 120 % in
 72 to 100 %; at 150 % in 100 %.
 """
-UNSTEADY = f"more and more requests were in flight, or arrivals last less than {LEAD_IN / MOST_LEAD_IN:g} median request times"
 MOST_R = 0.999
 """A correlation of 1 has no finite z."""
 
@@ -56,8 +55,8 @@ class Window:
     """The steady part of a sample. ``answered``: requests that were so within it; ``came``: arrivals within it, and of a closed
     loop again the answered ones, each of which made room for another. ``tokens`` that came within it, those of an answer spread
     evenly from its first to its last; ``waited_s``: of all unanswered requests, within it. ``seed``: of the sample, which its
-    arrivals and the order of its prompts were drawn from. ``growth``: as ``growth_of``, of arrivals of no trace; as
-    large as can be where its lead-in would be longer than MOST_LEAD_IN.
+    arrivals and the order of its prompts were drawn from. ``growth``: as ``growth_of``, of arrivals of no trace;
+    ``short``: their lead-in would be longer than MOST_LEAD_IN.
     """
 
     length_s: float
@@ -68,6 +67,7 @@ class Window:
     left_out: int
     seed: int | None
     growth: float | None
+    short: bool
 
 
 @frozen
@@ -103,7 +103,7 @@ def requests_of(sample: Sample, load: Load | None, in_flight: int, first_tokens:
     answered = sum(begin_s < _ended(one) <= end_s for one in times)
     together, growth = load is None or load.closed, None
     if load is not None and load.requests_per_s is not None:
-        growth = growth_of(times, begin_s) if length_s > (1 - MOST_LEAD_IN) * end_s else math.atanh(MOST_R)
+        growth = growth_of(times, begin_s)
     window = Window(
         length_s=length_s,
         answered=answered,
@@ -116,6 +116,7 @@ def requests_of(sample: Sample, load: Load | None, in_flight: int, first_tokens:
         left_out=len(times) - sum(counted),
         seed=sample.seed,
         growth=growth,
+        short=growth is not None and length_s <= (1 - MOST_LEAD_IN) * end_s,
     )
     return tuple(
         _request(one, window, counts, count - first if clock else None, load)
@@ -169,12 +170,13 @@ def why_unsettled(windows: Sequence[Window]) -> str | None:
     are alike, so its own scatter would call nearly every load unsettled.
     """
     grown = [one.growth for one in windows if one.growth is not None]
-    free = len(grown) - 1
+    free, short = len(grown) - 1, sum(one.short for one in windows)
     if free < 1 or fmean(grown) <= t_reach(free, 1 - 2 * UNSETTLED) * stdev(grown) / math.sqrt(len(grown)):
-        return None
+        lasts = f"arrivals last less than {LEAD_IN / MOST_LEAD_IN:g} median request times in {short} of {len(windows)}"
+        return f"the load did not settle: {lasts} processes; it takes more requests, or fewer a second" if short else None
     length_s = sum(one.length_s for one in windows)
     came, answered = (sum(getattr(one, name) for one in windows) / length_s for name in ("came", "answered"))
-    return f"the load did not settle: {UNSTEADY}; {came:.3g} requests/s came and {answered:.3g} were answered"
+    return f"the load did not settle: more and more requests were in flight, {came:.3g} came a second and {answered:.3g} left"
 
 
 def _ended(times: RowTimes) -> float:

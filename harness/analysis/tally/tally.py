@@ -143,12 +143,18 @@ def one_name_each(run: Run) -> Run:
 
 
 def units_of(tallies: Decodes) -> list[GroupKey]:
-    """The independent unit of every decode, as (task, group): the earliest that holds one of its prompts."""
+    """The independent unit of every decode, as (task, group): the earliest that holds one of its prompts.
+
+    Where groups of one number hold other prompts in other processes, they have numbers by process.
+    """
+    held = {(one.key[:2], one.prompts) for one in tallies}
+    several = max((one.key[3] for one in tallies), default=0) + 1 if len(held) > len({key for key, _ in held}) else 0
+    keys = [(one.key[0], one.key[1] * several + one.key[3]) if several else one.key[:2] for one in tallies]
     first: dict[Hashable, GroupKey] = {}
-    for key, prompts in sorted((one.key[:2], one.prompts) for one in tallies):
+    for key, prompts in sorted(zip(keys, (one.prompts for one in tallies), strict=True)):
         for prompt in prompts:
             first.setdefault(prompt, key)
-    return [min((first[prompt] for prompt in one.prompts), default=one.key[:2]) for one in tallies]
+    return [min((first[one] for one in tally.prompts), default=key) for key, tally in zip(keys, tallies, strict=True)]
 
 
 def labels_of(tallies: Decodes) -> tuple[list[Grouped], list[int]]:
