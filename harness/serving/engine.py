@@ -79,7 +79,7 @@ class ServedEngine:
         """What every server of the part says of itself."""
         return {"servers": {name: self._servers[name].described() for name in part.servers}}
 
-    def measure_passes(self, block_sizes: Sequence[int], beside: Sequence[tuple[Beside, int]] = ()) -> list[Decoded]:
+    def measure_passes(self, block_sizes: Sequence[int], beside: Sequence[tuple[Beside, int]]) -> list[Decoded]:
         """Raises NotPossibleError: a server is asked for answers, not for passes."""
         raise NotPossibleError("a server's passes cannot be measured one by one; its requests are")
 
