@@ -43,11 +43,10 @@ def decode_adaptive_parallel(
 class MixtureCheck(NextTokenCheck):
     """Mixes masked and next-token logits position by position; the first slot of a block is always right."""
 
-    _of_drafts: Tensor
-
     def __init__(self, mixture: float) -> None:
         super().__init__()
         self._mixture = mixture
+        self._of_drafts: Tensor | None = None
 
     def drafted(self, logits: Tensor) -> None:
         """Keep a copy (the session may write over its own): a row checks next what it drafted last."""
@@ -55,6 +54,7 @@ class MixtureCheck(NextTokenCheck):
 
     def verdicts(self, of_head: Tensor) -> Tensor:
         """The mixture of the two predictions for slot i + 1; after the last slot the next-token head's alone."""
+        assert self._of_drafts is not None, "a block is drafted before it is checked"
         of_head = widened(of_head)
         mixed = self._mixture * widened(self._of_drafts[:, 1:]) + (1 - self._mixture) * of_head[:, :-1]
         # A token that is never written has no logit to mix: 0 times minus infinity is NaN.

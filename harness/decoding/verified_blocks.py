@@ -37,11 +37,6 @@ class DraftedBlocks(DeviceBlocks):
     masks and drafts, that one or their own. ``stale``: other slots are to be drafted than the device knows of.
     """
 
-    checks: list[bool]
-    opens: list[bool]
-    drafts: list[bool]
-    ends: list[int]
-
     def __init__(self, block_size: int, mask_id: int, opens_ahead: bool, device: torch.device) -> None:
         self._size, self._mask_id, self._opens_ahead, self._device = block_size, mask_id, opens_ahead, device
         self._slots = torch.arange(block_size, device=device)
