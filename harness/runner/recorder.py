@@ -93,8 +93,13 @@ class Recorder:
             if self.marks:
                 self.store.mark(entry.case_id)
         else:
-            if entry.get("event") == IDENTITY:
-                self._expect_same(entry)
+            if entry.get("event") == IDENTITY:  # other weights, another machine or another program: refused, or allowed
+                found = differences(self.held.header, self._identities, entry)
+                refuse_other(found, entry, self.job.options.allow)
+                if found:
+                    self.store.append_session(allowed_event(found, entry))
+                    self.progress.note(f"part {entry['part']}: --allow: {'; '.join(map(str, found))}")
+                self._identities.append(entry)
             elif entry.get("event") == REMARK:
                 self.progress.note(f"part {entry['part']}: {entry[REMARK]}")
             self.store.append_session(entry)
@@ -103,15 +108,6 @@ class Recorder:
         """Keep them one by one, each before the next is made."""
         for entry in entries:
             self.keep(entry)
-
-    def _expect_same(self, entry: Mapping[str, object]) -> None:
-        """Refuse other weights, another machine or another program, or record that they are allowed."""
-        found = differences(self.held.header, self._identities, entry)
-        refuse_other(found, entry, self.job.options.allow)
-        if found:
-            self.store.append_session(allowed_event(found, entry))
-            self.progress.note(f"part {entry['part']}: --allow: {'; '.join(map(str, found))}")
-        self._identities.append(entry)
 
     def lose(self, part: str, process: int, reason: str) -> bool:
         """Record that a process of this share was lost at no case; returns whether another may take the rest."""

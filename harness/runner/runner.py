@@ -75,8 +75,7 @@ def run_errand(errand: ChildTask, progress: Progress, machine: Machine | None = 
             return
         held = store.resume(job.resolved, job.digest)
         refuse_other_execution([job.part(errand.share.part)], held, machine.execution)
-        keeper = Recorder(store, progress, job, held, marks=True)
-        keeper.keep_all(take(work_of(job, held, errand.share), machine, progress))
+        Recorder(store, progress, job, held, marks=True).keep_all(take(work_of(job, held, errand.share), machine, progress))
         machine.close()
 
 
