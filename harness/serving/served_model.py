@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, ValidationError
 from harness.errors import RequestError
 from harness.scenario.servers import Server
 from harness.serving.dialects import DIALECTS
-from harness.serving.dialects.dialect import ONE_PASS, Rounds, ServerFacts, Word
+from harness.serving.dialects.dialect import Rounds, ServerFacts, Word
 from harness.serving.launch import StartedServer, free_port, small_answer
 
 END_SEEN_S = 1.0
@@ -89,7 +89,6 @@ class ServedModel:
         key = re.sub("[^!-~]+", " ", os.environ.get(variable, "")).strip()
         self.headers = {"authorization": key} if key else {}
         self._secret = key.rpartition(" ")[2]
-        self.rounds: Rounds = ONE_PASS
         self._start()
 
     def _start(self) -> None:
