@@ -16,7 +16,7 @@ from harness.analysis.results import ArmResult, Cell
 from harness.analysis.tally.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
 from harness.check.attention import AttentionTime
 from harness.frozen import frozen
-from harness.record.schema import CaseHeader, Run, Sample
+from harness.record.schema import CaseHeader, Sample
 from harness.scenario.plan import Plan
 
 CELLS_VERSION = 3
@@ -74,7 +74,12 @@ def rows(derived: Derived, why_not_run: str = TIME_UP) -> list[CellRow]:
     ended = {outcome.case_id: f"{outcome.outcome}: {outcome.reason}" for outcome in held.outcomes}
     taken = Counter(sample.case_id for sample in held.samples if not sample.warmup)
     sound = [sample for sample in derived.tallies.run.samples if not sample.warmup and sample.decode_s is not None]
-    without_energy = _why_no_energy(held)
+    without_energy = {  # the reason by part, where its machine had no energy counter
+        session["part"]: str(one["reason"])
+        for session in held.events("meters")
+        for one in session.get("absent", [])
+        if ENERGY in one["figures"]
+    }
     found = []
     for cases in _by_arm(held.cases):
         case, ids = cases[0], {case.case_id for case in cases}
@@ -162,24 +167,11 @@ def energy_j_per_token(samples: Sequence[Sample], why_none: str | None) -> tuple
     if not metered:
         reasons = [sample.meter_reasons[ENERGY] for sample in samples if ENERGY in sample.meter_reasons]
         return None, f"energy: {next(iter(reasons), why_none or 'the record names no meter for it')}"
-    if (window_s := fmean(map(_window_s, metered))) < ENERGY_WINDOW_S:
+    window_s = fmean((sample.prefill_s or 0.0) + (sample.decode_s or 0.0) for sample in metered)
+    if window_s < ENERGY_WINDOW_S:
         return None, f"energy: a window took {window_s:.1f} s on average, {ENERGY_WINDOW_S:g} s are needed"
     tokens = sum(row.output_tokens for sample in metered for row in sample.rows)
     return sum(sample.meters[ENERGY] for sample in metered) / tokens, None
-
-
-def _why_no_energy(held: Run) -> dict[str, str]:
-    """The reason by part, where its machine had no energy counter."""
-    return {
-        session["part"]: str(one["reason"])
-        for session in held.events("meters")
-        for one in session.get("absent", [])
-        if ENERGY in one["figures"]
-    }
-
-
-def _window_s(sample: Sample) -> float:
-    return (sample.prefill_s or 0.0) + (sample.decode_s or 0.0)
 
 
 MS, US, GB = 1e-3, 1e-6, 1e9

@@ -193,13 +193,13 @@ def _tokens(session: ModelSession, device: str, method: Any) -> tuple[tuple[int,
         generator=torch.Generator(device),
         device=torch.device(device),
     )
-    if method == "ntp":
-        return drain(decode_next_token(session, request)).output_ids
-    if method in FORMS:
-        return drain(FORMS[method](session, request, block_size=8, mask_id=63)).output_ids
     acceptance = SolverAcceptance(entropy_bounded, gamma=1.5)
-    if method == "verified":
-        verified = decode_verified_blocks(session, request, block_size=8, mask_id=63, acceptance=acceptance)
-        return drain(verified).output_ids
-    decoder = decode_set_block(session, request, block_size=8, mask_id=63, acceptance=acceptance, batching=method)
+    if method == "ntp":
+        decoder = decode_next_token(session, request)
+    elif method in FORMS:
+        decoder = FORMS[method](session, request, block_size=8, mask_id=63)
+    elif method == "verified":
+        decoder = decode_verified_blocks(session, request, block_size=8, mask_id=63, acceptance=acceptance)
+    else:
+        decoder = decode_set_block(session, request, block_size=8, mask_id=63, acceptance=acceptance, batching=method)
     return drain(decoder).output_ids

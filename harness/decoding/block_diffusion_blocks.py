@@ -106,6 +106,7 @@ class Blocks(Layout):
         self.capacity = self._prompt_width + self._left + 3 * self.size
         self._ends = [whole + self.size for whole in self._whole]
         self._finished: Segment | None = None
+        self._logits_of_commit = int(self.protocol.first_slot == "committed")
 
     def given(self) -> Sequence[Sequence[int]]:
         """See Layout."""
@@ -128,7 +129,7 @@ class Blocks(Layout):
                 self._finished = self._committed(logits=0)
                 self._open([])
             else:
-                yield self._commit()
+                yield self._keeping(self._committed(self._logits_of_commit), (self.size,) * len(self.rows))
 
     @property
     def asked(self) -> Tensor:
@@ -166,9 +167,6 @@ class Blocks(Layout):
         rows = len(self.rows)
         return Feed(segments=segments, query_tokens=(kept + width,) * rows, kept_tokens=(kept,) * rows, says="slots")
 
-    def _commit(self) -> Feed:
-        return self._keeping(self._committed(self._logits_of_commit), (self.size,) * len(self.rows))
-
     def _committed(self, logits: int) -> Segment:
         return Segment(
             tokens=self.tokens,
@@ -179,10 +177,6 @@ class Blocks(Layout):
 
     def _keeping(self, segment: Segment, kept: Counts) -> Feed:
         return Feed(segments=[segment], query_tokens=kept, kept_tokens=kept, says="first slot" if segment.logits else "nothing")
-
-    @property
-    def _logits_of_commit(self) -> int:
-        return int(self.protocol.first_slot == "committed")
 
     def _open(self, firsts: Sequence[Sequence[int]]) -> tuple[Counts, Counts]:
         """Give every row its next block, with its first token where that is known."""

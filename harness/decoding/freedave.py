@@ -40,13 +40,14 @@ class NestedRow:
     else empty.
     """
 
+    states: list[BlockRow]
+    finished: list[int]
+    _guesses: list[tuple[int, int]]
+
     def __init__(self, stop: StopRule, max_new_tokens: int, block_size: int, mask_id: int, most_states: int) -> None:
         self.size = block_size
         self._most_states = most_states
         self.block = BlockRow(stop, max_new_tokens, block_size, mask_id)
-        self.states: list[BlockRow] = []
-        self._guesses: list[tuple[int, int]] = []
-        self.finished: list[int] = []
         self._open()
 
     def advance(self, seen: Sequence[Seen]) -> tuple[int, int]:
@@ -125,7 +126,7 @@ def _pass(session: ModelSession, request: DecodeRequest, rows: list[NestedRow], 
     logits, made = make_pass(session, segments, fed)
     said = session.read(_sample(usable(logits, suppressed), rows, request))
     session.keep(commits)
-    decided, final = zip(*(_advance(row, tokens) for row, tokens in zip(rows, said, strict=True)), strict=True)
+    decided, final = zip(*map(_advance, rows, said), strict=True)
     return made.described(role, commits, decided, final)
 
 

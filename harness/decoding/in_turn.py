@@ -64,13 +64,10 @@ class InTurn:
         ``text`` (B, T): each row's tokens up to its newest, which stands at ``newest`` (B,), and room for k - 1 more; what
         stands there is written over. ``draw``: None for the likeliest by the kernels, some forty small operations a slot less.
         """
+        places = newest[:, None] + torch.arange(logits.shape[1], device=text.device)
         if draw is None:
             drafts_in_turn(logits, CANDIDATES, text, newest, COPIED_NATS if self.copies else (), self.bigram)
-        else:
-            self._by_torch(logits, text, newest, draw)
-        return text.gather(1, newest[:, None] + torch.arange(logits.shape[1], device=text.device))
-
-    def _by_torch(self, logits: Tensor, text: Tensor, newest: Tensor, draw: Draw) -> None:
+            return text.gather(1, places)
         scores, candidates = logits[:, 1:].topk(min(CANDIDATES, logits.shape[-1]), dim=-1)
         for slot in range(1, logits.shape[1]):
             end, among = newest + slot - 1, candidates[:, slot - 1]
@@ -82,6 +79,7 @@ class InTurn:
                 score = score + copied(text, end, among).to(score)
             whole = torch.full_like(logits[:, slot], -torch.inf).scatter_(1, among, score)
             text.scatter_(1, end[:, None] + 1, draw(whole[:, None], slot))
+        return text.gather(1, places)
 
 
 def copied(text: Tensor, end: Tensor, candidates: Tensor) -> Tensor:

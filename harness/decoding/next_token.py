@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from harness.decoding.request import Decoder, DecodeRequest, padded_segment, prefill, prefill_pass
 from harness.decoding.sampling import draw, usable
@@ -21,9 +20,9 @@ def decode_next_token(session: ModelSession, request: DecodeRequest) -> Decoder:
     one = [1] * len(request.prompts)
     suppressed = request.never_written()
     logits, lengths = prefill(session, request.prompts, request.device, room=request.max_new_tokens)
-    tokens = _sample(logits[:, None], request, suppressed)  # (B, 1)
+    tokens = draw(usable(logits[:, None], suppressed), request)  # (B, 1)
     ending, most = request.stop.ending, request.max_new_tokens
-    outputs: list[list[int]] = session.read(tokens)
+    outputs = session.read(tokens)
     for [token] in outputs:
         refuse_no_token(token)
     passes = [prefill_pass(lengths, final_tokens=1)]
@@ -41,7 +40,7 @@ def decode_next_token(session: ModelSession, request: DecodeRequest) -> Decoder:
         newest.tokens, newest.positions, newest.read = tokens, positions[len(passes) - 1], active
         logits = session.forward([newest])
         # 2) Draw the next token of each, read them, and keep their KV, in rows that have ended too.
-        tokens = _sample(logits, request, suppressed)
+        tokens = draw(usable(logits, suppressed), request)
         read = session.read(tokens)
         session.keep(one)
         # 3) Write them in the rows that go on.
@@ -58,11 +57,6 @@ def decode_next_token(session: ModelSession, request: DecodeRequest) -> Decoder:
         output_ids=tuple(map(tuple, outputs)),
         stop_reasons=tuple(reason for reason in ended if reason is not None),
     )
-
-
-def _sample(logits: Tensor, request: DecodeRequest, suppressed: Tensor) -> Tensor:
-    """(B, 1): the next token of every row."""
-    return draw(usable(logits, suppressed), request)
 
 
 def step_pass(context: tuple[int, ...], width: int, active: tuple[bool, ...]) -> ForwardPass:

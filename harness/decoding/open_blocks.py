@@ -113,10 +113,6 @@ class BlockRow(EndingRow):
         self.slots = [mask_id] * block_size
         self.masked = [False] * block_size
         self.deciding = False
-        self.decided: tuple[int, ...] = ()
-        self.cut = False
-        self._limit = 0  # slots at or after it can never be output; no block is open yet
-        self._before_block = 0  # output before the block, less the slots that are given
         self._opened = False
 
     def open_block(self) -> int:
@@ -128,7 +124,8 @@ class BlockRow(EndingRow):
         self._opened = True
         self.slots = [*self._given, *[self._mask_id] * (size - given)]
         self._given = ()
-        self._before_block = len(self.output) - given
+        self._before_block = len(self.output) - given  # output before the block, less the slots that are given
+        # Slots at or after it can never be output.
         self._limit = 0 if self.ended else min(size, given + self.left)
         self.masked = [False] * given + [True] * (self._limit - given) + [False] * (size - self._limit)
         self.deciding = self._limit > 0

@@ -148,16 +148,11 @@ def draw(logits: Tensor, request: DecodeRequest) -> Tensor:
     where a position names none.
     """
     if request.temperature == 0:
-        return likeliest_token(logits, request.figures)
+        return figures_of(logits, 0.0, request.figures).tokens
     wide = widened(logits, request.temperature)
     # Gumbel-max: one pass over the vocabulary, no normalisation, and exact.
     noise = torch.empty_like(wide).exponential_(generator=request.generator).log_().neg_()
     return token_drawn(logits, (wide + noise).argmax(dim=-1))
-
-
-def likeliest_token(logits: Tensor, figures: FiguresOf | None = None) -> Tensor:
-    """The likeliest token of each position, (B, n), of equals the one of lowest id; NO_TOKEN where a position names none."""
-    return figures_of(logits, 0.0, figures).tokens
 
 
 def token_drawn(logits: Tensor, tokens: Tensor) -> Tensor:
@@ -192,9 +187,7 @@ class PositionNoise:
     """
 
     def __init__(self, request: DecodeRequest, width: int) -> None:
-        self._temperature, self._figures = request.temperature, request.figures
-        self._generator = request.generator
-        self._width = width
+        self._request, self._width = request, width
         self._starts = [0] * len(request.prompts)
         self._held: Tensor | None = None  # (B, W, V), offset 0 of a row at its start, the others after it in a ring
 
@@ -202,9 +195,9 @@ class PositionNoise:
         """The token of each of n positions in a row, (B, n), NO_TOKEN where one names none. ``first``: offset of the first of
         them, of all rows or of each.
         """
-        if self._temperature == 0:
-            return likeliest_token(logits, self._figures)
-        wide = widened(logits, self._temperature)
+        if self._request.temperature == 0:
+            return figures_of(logits, 0.0, self._request.figures).tokens
+        wide = widened(logits, self._request.temperature)
         if self._held is None:
             self._held = self._fresh(len(self._starts) * self._width, wide).view(-1, self._width, logits.shape[-1])
         offset = first if isinstance(first, int | Tensor) else upload(first, logits.device)
@@ -229,4 +222,4 @@ class PositionNoise:
     def _fresh(self, positions: int, like: Tensor) -> Tensor:
         """(positions, V) standard Gumbel noise."""
         noise = like.new_empty(positions, like.shape[-1])
-        return noise.exponential_(generator=self._generator).log_().neg_()
+        return noise.exponential_(generator=self._request.generator).log_().neg_()

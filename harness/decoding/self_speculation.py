@@ -75,7 +75,7 @@ def _pass(
     size = len(rows[0].slots)
     drafts = upload([row.slots for row in rows], request.device)
     starts = upload(session.context_tokens, request.device)
-    segment = _segment(drafts, starts, size, mask_id, active)
+    segment = _segment(drafts, starts, mask_id, active)
     logits, made = make_pass(session, [segment], [size * (size + 1) * lives for lives in active])
     kept, decided = [], []
     for index, (row, said) in enumerate(zip(rows, session.read(drafter.said(logits, drafts, starts)), strict=True)):
@@ -88,29 +88,29 @@ def _pass(
     return made.described("verify+draft", kept, decided, kept)
 
 
-def _segment(drafts: Tensor, starts: Tensor, size: int, mask_id: int, active: Sequence[bool]) -> Segment:
-    """The drafts (B, c), from ``starts`` (B,) on, then c groups of ``size`` masks, group g in the positions after draft g."""
-    count = drafts.shape[1]
-    masks = torch.full((drafts.shape[0], count * size), mask_id, device=drafts.device)
-    clean = torch.arange(count, device=drafts.device)
-    of_masks = clean[:, None] + 1 + torch.arange(size, device=drafts.device)
+def _segment(drafts: Tensor, starts: Tensor, mask_id: int, active: Sequence[bool]) -> Segment:
+    """The drafts (B, k), from ``starts`` (B,) on, then k groups of k masks, group g in the positions after draft g."""
+    rows, size = drafts.shape
+    slots = torch.arange(size, device=drafts.device)
+    of_masks = slots[:, None] + 1 + slots
+    fed = size * (size + 1)
     return Segment(
-        tokens=torch.cat([drafts, masks], dim=1),
-        positions=starts[:, None] + torch.cat([clean, of_masks.flatten()]),
+        tokens=torch.cat([drafts, torch.full((rows, size * size), mask_id, device=drafts.device)], dim=1),
+        positions=starts[:, None] + torch.cat([slots, of_masks.flatten()]),
         visibility="explicit",
-        logits=count * (size + 1),
-        valid=None if all(active) else torch.tensor(active)[:, None].expand(-1, count * (size + 1)),
-        seen=who_sees_whom(count, size),
-        adapted=count * size,
+        logits=fed,
+        valid=None if all(active) else torch.tensor(active)[:, None].expand(-1, fed),
+        seen=who_sees_whom(size),
+        adapted=size * size,
     )
 
 
-def who_sees_whom(count: int, size: int) -> Tensor:
-    """(Q, Q) bool, Q = count (size + 1). Drafts are causal; the masks of group g see the drafts up to g and their own group."""
-    of_draft, of_mask = torch.arange(count), torch.arange(count).repeat_interleave(size)
-    seen = torch.zeros(count * (size + 1), count * (size + 1), dtype=torch.bool)
-    seen[:, :count] = of_draft <= torch.cat([of_draft, of_mask])[:, None]
-    seen[count:, count:] = of_mask == of_mask[:, None]
+def who_sees_whom(size: int) -> Tensor:
+    """(Q, Q) bool, Q = k (k + 1). Drafts are causal; the masks of group g see the drafts up to g and their own group."""
+    of_draft, of_mask = torch.arange(size), torch.arange(size).repeat_interleave(size)
+    seen = torch.zeros(size * (size + 1), size * (size + 1), dtype=torch.bool)
+    seen[:, :size] = of_draft <= torch.cat([of_draft, of_mask])[:, None]
+    seen[size:, size:] = of_mask == of_mask[:, None]
     return seen
 
 

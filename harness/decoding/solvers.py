@@ -192,8 +192,7 @@ def _before(cost: Tensor, masked: Tensor) -> Tensor:
 
 def _ordered(cost: Tensor, masked: Tensor) -> tuple[Tensor, Tensor]:
     """(B, k) twice: the costs from least to most, slots that are not masked last at infinity; and the slot each came from."""
-    ordered, index = cost.masked_fill(~masked, math.inf).sort(dim=-1, stable=True)
-    return ordered, index
+    return cost.masked_fill(~masked, math.inf).sort(dim=-1, stable=True)
 
 
 def _ranks(masked: Tensor) -> Tensor:

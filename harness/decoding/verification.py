@@ -33,14 +33,14 @@ class VerifiedRow(EndingRow):
 
     KNOWN = 1
     """Slots of a block that are final when it is opened."""
+    slots: list[int]
+    masked: list[bool]
+    end: int
 
     def __init__(self, stop: StopRule, max_new_tokens: int, block_size: int, mask_id: int) -> None:
         super().__init__(stop, max_new_tokens)
         self._mask_id = mask_id
         self._size = block_size
-        self.slots: list[int] = []
-        self.masked: list[bool] = []
-        self.end = block_size
 
     @property
     def drafting(self) -> bool:

@@ -34,18 +34,13 @@ from harness.record.trace import ForwardPass, Role
 class DraftedBlocks(DeviceBlocks):
     """The block that every row drafts where the model reads it. ``checks``: rows whose block the next pass checks, up to the
     slots ``ends``. ``opens``: rows among these whose next block the pass also feeds. ``drafts``: rows that feed a block of
-    masks and drafts, that one or their own.
+    masks and drafts, that one or their own. ``stale``: other slots are to be drafted than the device knows of.
     """
-
-    checks: list[bool]
-    opens: list[bool]
-    drafts: list[bool]
-    ends: list[int]
 
     def __init__(self, block_size: int, mask_id: int, opens_ahead: bool, device: torch.device) -> None:
         self._size, self._mask_id, self._opens_ahead, self._device = block_size, mask_id, opens_ahead, device
         self._slots = torch.arange(block_size, device=device)
-        self._stale = True
+        self.stale = True
 
     def feed(self, rows: Sequence[VerifiedRow], context: Sequence[int]) -> tuple[Role, list[Segment], list[int]]:
         """What the next pass reads after ``context`` committed tokens of each row: blocks to check, then blocks to draft; with
@@ -55,9 +50,9 @@ class DraftedBlocks(DeviceBlocks):
         self.opens = [self._opens_ahead and row.checking and True in row.masked_next for row in rows]
         self.drafts = [row.drafting or opens for row, opens in zip(rows, self.opens, strict=True)]
         self.ends = [row.end for row in rows]
-        if self._stale or any(self.checks):
+        if self.stale or any(self.checks):
             self._upload(rows, context)
-        self._stale = any(self.checks)  # the rows go on from another place
+        self.stale = any(self.checks)  # the rows go on from another place
         role: Role = "verify+draft" if any(self.drafts) else "verify"
         checked = [end * checks for end, checks in zip(self.ends, self.checks, strict=True)]
         drafted = [self._size * drafts for drafts in self.drafts]
@@ -69,10 +64,6 @@ class DraftedBlocks(DeviceBlocks):
         if any(self.drafts):
             segments.append(self._segment(self.tokens, self._starts[:, 1:], drafted, causal=False))
         return role, segments, [*map(sum, zip(checked, drafted, strict=True))]
-
-    def ask_anew(self) -> None:
-        """Other slots are to be drafted than the device knows of."""
-        self._stale = True
 
     def _upload(self, rows: Sequence[VerifiedRow], context: Sequence[int]) -> None:
         """Everything about every row in one copy: where its two blocks begin, what is in them, which slots to draft."""
@@ -201,7 +192,7 @@ class _Batch:
         drafts = said[-size:]
         if not blocks.checks[index]:
             if row.drafting and row.draft(drafts):
-                blocks.ask_anew()
+                blocks.stale = True
             return NOT_CHECKED, row.known(drafts) if blocks.drafts[index] else 0
         end, checked = row.end, row.check(self.check.heard(index, row.slots, said[:size]))
         if row.ended:

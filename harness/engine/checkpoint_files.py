@@ -183,7 +183,8 @@ def _names(file: Path) -> set[str]:
         with safe_open(str(file), framework="pt") as tensors:
             kinds = {name: tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118 - no mapping
     except (SafetensorError, OSError, ValueError) as error:
-        raise UnknownModelError(f"{named}: is no whole safetensors file ({_first(error)}); download it again") from error
+        said = (str(error) or type(error).__name__).partition("\n")[0][:300]
+        raise UnknownModelError(f"{named}: is no whole safetensors file ({said}); download it again") from error
     for name, kind in kinds.items():
         if name.endswith(".weight") and kind not in FLOATS:
             raise UnknownModelError(f"{named}: {name} is of type {kind}; allowed are {', '.join(sorted(FLOATS))}")
@@ -225,7 +226,3 @@ def refuse_cut_checkpoint(output: Path) -> None:
         raise UnknownModelError(
             f"{error}; training cannot go on from {last}: remove that folder to go on from the one before"
         ) from error
-
-
-def _first(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).partition("\n")[0][:300]

@@ -189,25 +189,17 @@ def draft_and_check(asked: Decoding[ArmSettings]) -> Decoder:
 PASSES_PER_BLOCK = 2
 
 
-def _tokens(session: ModelSession, request: DecodeRequest, width: int, mask_id: int) -> Decoder:
-    return decode_next_token(session, request)
-
-
-def _blocks(session: ModelSession, request: DecodeRequest, width: int, mask_id: int) -> Decoder:
-    """Each block takes a pass that commits the block before it, and one that does not."""
-    acceptance = ReplayedAcceptance(lambda rng: PASSES_PER_BLOCK, seed=0)
-    return decode_set_block(session, request, block_size=width, mask_id=mask_id, acceptance=acceptance)
-
-
-def _checks(session: ModelSession, request: DecodeRequest, width: int, mask_id: int) -> Decoder:
-    return decode_draft_and_check(session, request, OneDraft(width - 1))
-
-
-def _self_speculation(session: ModelSession, request: DecodeRequest, width: int, mask_id: int) -> Decoder:
-    return decode_quadratic(session, request, block_size=width, mask_id=mask_id)
-
-
-MEASURED_DECODERS = {"ntp": _tokens, "blocks": _blocks, "causal": _checks, "quadratic": _self_speculation}
-"""What decodes the passes of an engine that are measured, by their kind. ``width``: tokens of a pass; ``mask_id``: what stands
-for an undecided one.
-"""
+def measured_decoder(kind: str, session: ModelSession, request: DecodeRequest, width: int, mask_id: int) -> Decoder:
+    """What decodes the passes of an engine that are measured, by their kind. ``width``: tokens of a pass; ``mask_id``: what
+    stands for an undecided one.
+    """
+    match kind:
+        case "ntp":
+            return decode_next_token(session, request)
+        case "blocks":  # each takes a pass that commits the block before it, and one that does not
+            acceptance = ReplayedAcceptance(lambda rng: PASSES_PER_BLOCK, seed=0)
+            return decode_set_block(session, request, block_size=width, mask_id=mask_id, acceptance=acceptance)
+        case "causal":
+            return decode_draft_and_check(session, request, OneDraft(width - 1))
+        case _:
+            return decode_quadratic(session, request, block_size=width, mask_id=mask_id)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -23,7 +23,7 @@ from harness.decoding.sampling import FiguresOf, NativeFigures
 from harness.decoding.session import ModelSession
 from harness.engine.compiling import can_compile, compiled_steps, execution_of
 from harness.engine.cuda_graphs import GraphedSession
-from harness.engine.decoders import MEASURED_DECODERS, Decoding, decoder_of
+from harness.engine.decoders import Decoding, decoder_of, measured_decoder
 from harness.engine.drafters import DraftModels, drafter_of
 from harness.engine.fingerprint import fingerprint
 from harness.engine.hf_generate import generate
@@ -45,33 +45,25 @@ NTP_TOKENS = 17
 WARM_ROUNDS, ROUNDS = 1, 2
 
 
+@dataclass
 class LocalEngine:
     """A part's model on its device, with the meters that watch it (None: the part is not timed) and its draft models.
     ``measuring``: the session that passes are measured with, where the samples' session would have to make its graphs anew.
     ``tokenizer`` is None for random models.
     """
 
-    def __init__(
-        self,
-        model: LoadedModel,
-        session: ModelSession,
-        device: str,
-        clock: Clock,
-        meters: Available | None,
-        drafts: DraftModels,
-        measuring: ModelSession,
-        figures: FiguresOf | None,
-    ) -> None:
-        self.shape, self.tokenizer = model.shape, model.tokenizer
-        self._model = model
-        self._session = session
-        self._device = torch.device(device)
-        self._clock = clock
-        self._meters = meters
-        self._drafts = drafts
-        self._measuring = measuring
-        self._figures = figures
-        self._suppressed = () if model.mask_id is None else (model.mask_id,)
+    _model: LoadedModel
+    _session: ModelSession
+    _device: torch.device
+    _clock: Clock
+    _meters: Available | None
+    _drafts: DraftModels
+    _measuring: ModelSession
+    _figures: FiguresOf | None
+
+    def __post_init__(self) -> None:
+        self.shape, self.tokenizer = self._model.shape, self._model.tokenizer
+        self._suppressed = () if self._model.mask_id is None else (self._model.mask_id,)
         self._watched: set[str] = set()
 
     @property
@@ -90,8 +82,7 @@ class LocalEngine:
 
     def fingerprint(self, part: Part) -> dict[str, object]:
         """What the model, or this rank's share of it, runs on here, for the shapes of ``part``."""
-        share = shard(self.shape, part.tensor_parallel)
-        return fingerprint(part, replace(self._model, shape=share))
+        return fingerprint(part, replace(self._model, shape=shard(self.shape, part.tensor_parallel)))
 
     def decode(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Decoded:
         """Decode one batch with the case's arm.
@@ -115,7 +106,12 @@ class LocalEngine:
             session = MeteredSession(self._session, self._clock, partial(self._note, chosen) if is_first else None)
             drafter = partial(drafter_of, case, self._model, self._drafts, request, session.beside)
             decoder = decoder_of(Decoding(case, self._model, session, request, seed, drafter))
-            return _with_share(self._drained(decoder, session), chosen)
+            decoded = self._drained(decoder, session)
+            if not chosen:
+                return decoded
+            readings = decoded.readings or Readings(values={}, reasons={})
+            share = 100 * torch.cat(chosen).double().mean().item()
+            return replace(decoded, readings=replace(readings, values=readings.values | {SUPPRESSED_FIRST: share}))
 
     def _note(self, chosen: list[Tensor], logits: Tensor) -> None:
         """Whether a suppressed id is the first choice of each position; asked in a case's first decode, never timed."""
@@ -152,12 +148,12 @@ class LocalEngine:
         return [decoded for of_round in rounds[WARM_ROUNDS:] for decoded in of_round]
 
     def _measured(self, kind: str, width: int) -> Decoded:
-        """One decode of passes of a kind of MEASURED_DECODERS, so many tokens wide."""
+        """One decode of passes of a kind of measured_decoder, so many tokens wide."""
         session, generator = MeteredSession(self._measuring, self._clock), torch.Generator().manual_seed(0)
         prompt = tuple(torch.randint(self.shape.vocab, (MEASURED_CONTEXT,), generator=generator).tolist())
         max_new_tokens = MEASURED_BLOCKS * width if kind == "blocks" else NTP_TOKENS
         request = self._request([prompt], max_new_tokens, NEVER, temperature=0.0, seed=0)
-        return self._drained(MEASURED_DECODERS[kind](session, request, width, self._model.filler_id), session)
+        return self._drained(measured_decoder(kind, session, request, width, self._model.filler_id), session)
 
     def _drained(self, decoder: Decoder, session: MeteredSession) -> Decoded:
         """Run a decoder of ours to its end between marks."""
@@ -237,14 +233,6 @@ class LocalEngine:
         )
 
 
-def _with_share(decoded: Decoded, chosen: list[Tensor]) -> Decoded:
-    """With the share of positions where a suppressed id was the first choice; as it is where nobody asked."""
-    if not chosen:
-        return decoded
-    readings, share = decoded.readings or Readings(values={}, reasons={}), 100 * torch.cat(chosen).double().mean().item()
-    return replace(decoded, readings=replace(readings, values=readings.values | {SUPPRESSED_FIRST: share}))
-
-
 def drain(decoder: Decoder) -> Generation:
     """Run a decoder to its end."""
     while True:
@@ -295,4 +283,4 @@ def open_engine(part: Part, group: RankGroup | None = None) -> LocalEngine:
     metered = part.timed and (group is None or group.ranks.leads)
     meters = find_meters(part.device, part.tensor_parallel) if metered else None
     figures = NativeFigures if execution == "native" else None
-    return LocalEngine(model, session, part.device, clock, meters, drafts, measuring, figures)
+    return LocalEngine(model, session, torch.device(part.device), clock, meters, drafts, measuring, figures)

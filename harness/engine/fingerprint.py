@@ -25,13 +25,15 @@ def fingerprint(part: Part, model: LoadedModel) -> dict[str, object]:
     """Plain JSON values for the record; what is None has its reason beside it, under ``..._reason``."""
     revision = getattr(model.module.config, "_commit_hash", None)
     digest = None if model.tokenizer is None else model.tokenizer.digest
-    captured = _captured_kernel(part, model.shape)
-    no_sdpa = None
+    execution, device = execution_of(part), torch.device(part.device)
+    captured = no_sdpa = None
+    if device.type != "cpu" and part.session != "plain" and execution != "eager":  # prompts and explicit masks never are
+        captured = captured_kernel(part.attention, device, getattr(torch, part.dtype), model.shape.head_dim)
     if captured is not None:
         no_sdpa = "decode passes are captured into graphs, which attend by captured_attention"
     elif part.attention == "eager":
         no_sdpa = f"attention: {part.attention} does not call scaled_dot_product_attention"
-    unit, no_kernels = compiled_unit(model.module, execution_of(part)), why_without_kernels(part)
+    unit, no_kernels = compiled_unit(model.module, execution), why_without_kernels(part)
     facts = {
         "model_revision": (revision, None if revision else "the weights come from no hub"),
         "tokenizer_sha256": (digest, None if digest else "there is no tokenizer with a file form"),
@@ -42,14 +44,6 @@ def fingerprint(part: Part, model: LoadedModel) -> dict[str, object]:
         "captured_attention": (captured, None if captured else "no pass is captured into a graph"),
     }
     return {key: value for name, pair in facts.items() for key, value in zip((name, f"{name}_reason"), pair, strict=True)}
-
-
-def _captured_kernel(part: Part, shape: ModelShape) -> str | None:
-    """The kernel of the part's decode passes where these are captured into graphs; prompts and explicit masks never are."""
-    device = torch.device(part.device)
-    if device.type == "cpu" or part.session == "plain" or execution_of(part) == "eager":
-        return None
-    return captured_kernel(part.attention, device, getattr(torch, part.dtype), shape.head_dim)
 
 
 def sdpa_backends(part: Part, shape: ModelShape) -> list[dict[str, object]]:
@@ -108,8 +102,7 @@ def _tensors(
         grouped, lines = False, fed if static else query
     q = torch.empty(rows, fed, heads, width, dtype=dtype, device=part.device).transpose(1, 2)
     room = slots + 1 if static else slots
-    k = torch.empty(rows, kv_heads, room, width, dtype=dtype, device=part.device)[:, :, :slots]
+    k, v = torch.empty(2, rows, kv_heads, room, width, dtype=dtype, device=part.device)[..., :slots, :]
     kind = dtype if static else torch.bool
     mask = torch.empty(rows, 1, lines, slots, dtype=kind, device=part.device) if masked else None
-    v = torch.empty(rows, kv_heads, room, width, dtype=dtype, device=part.device)[:, :, :slots]
     return q, k, v, mask, grouped

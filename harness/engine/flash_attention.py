@@ -25,7 +25,6 @@ import torch
 from torch import Tensor
 
 from harness.decoding.session import upload
-from harness.engine import flash_attention
 from harness.engine.kv_cache import ForwardKind
 from harness.errors import ScenarioError
 from harness.frozen import positional
@@ -157,7 +156,7 @@ class FlashReading:
         groups = keys.shape[1]
         folded = query.transpose(1, 2).reshape(rows, tokens, groups, self.shared, size).transpose(2, 3)
         packed = folded.expand(self.copies, -1, -1, -1, -1, -1) if self.copies > 1 else folded
-        out, lse = flash_attention.attend(packed.reshape(-1, groups, size), keys, values, self.runs, scaling)
+        out, lse = attend(packed.reshape(-1, groups, size), keys, values, self.runs, scaling)
         if self.runs.empty is None:
             out = out.view(-1, self.shared, groups, size).transpose(1, 2)
         else:

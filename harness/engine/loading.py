@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwen2Config, Qwen3Config
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from harness.engine.adapter_files import read_adapter
 from harness.engine.checkpoint_files import CONFIG, TEMPLATE, TOKENIZER_CONFIG, opened, tensor_names
@@ -39,7 +39,8 @@ from harness.models.decodable import refuse_ids, why_undecodable
 from harness.scenario.part import Part
 from harness.scenario.ranks import refuse_uneven_heads
 
-_CONFIGS = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
+BUILT = ("llama", "qwen2", "qwen3")
+"""Architectures of random models."""
 
 
 @frozen
@@ -83,9 +84,10 @@ def load_model(part: Part, group: RankGroup | None = None) -> LoadedModel:
 def _random(choice: RandomModel, part: Part, group: RankGroup | None) -> LoadedModel:
     shape = KNOWN_SHAPES[choice.random] if isinstance(choice.random, str) else choice.random
     adapter = _adapter_of(choice, group)
-    if shape.architecture not in _CONFIGS:
-        raise UnknownModelError(f"architecture {shape.architecture!r} cannot be built; allowed: {', '.join(_CONFIGS)}")
-    config = _CONFIGS[shape.architecture](
+    if shape.architecture not in BUILT:
+        raise UnknownModelError(f"architecture {shape.architecture!r} cannot be built; allowed: {', '.join(BUILT)}")
+    config = AutoConfig.for_model(
+        shape.architecture,
         vocab_size=shape.vocab,
         hidden_size=shape.hidden,
         intermediate_size=shape.intermediate,

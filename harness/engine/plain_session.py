@@ -28,10 +28,7 @@ class TransformersSession:
     def __init__(self, model: PreTrainedModel, attention: str) -> None:
         self._model = model
         self._attention = attention
-        self._cache = DynamicCache(config=model.config)
-        self._valid = torch.empty(0, 0, dtype=torch.bool)
-        self._fed_valid = torch.empty(0, 0, dtype=torch.bool)
-        self._holes = False
+        self.reset(0, 0)
 
     @property
     def context_tokens(self) -> tuple[int, ...]:

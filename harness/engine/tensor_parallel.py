@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NoReturn, TextIO
 
 import torch
@@ -25,13 +26,15 @@ GRACE_S = 20.0
 """How long a rank that failed waits for rank 0 to report it."""
 
 
+@dataclass
 class SplitEngine:
     """Rank 0's engine; every other rank has one too, and makes the same calls at the same time."""
 
-    def __init__(self, engine: LocalEngine, group: RankGroup) -> None:
-        self._engine = engine
-        self._group = group
-        self.shape, self.tokenizer, self.meters = engine.shape, engine.tokenizer, engine.meters
+    _engine: LocalEngine
+    _group: RankGroup
+
+    def __post_init__(self) -> None:
+        self.shape, self.tokenizer, self.meters = self._engine.shape, self._engine.tokenizer, self._engine.meters
 
     def fingerprint(self, part: Part) -> dict[str, object]:
         """As the engine's, for this rank's share of the heads; with the ranks and the backend of the split."""
@@ -39,7 +42,7 @@ class SplitEngine:
         ranks = {"processes": self._group.ranks.world, "backend": backend}
         return self._engine.fingerprint(part) | {"tensor_parallel": ranks}
 
-    def measure_passes(self, block_sizes: Sequence[int], beside: Sequence[tuple[Beside, int]] = ()) -> list[Decoded]:
+    def measure_passes(self, block_sizes: Sequence[int], beside: Sequence[tuple[Beside, int]]) -> list[Decoded]:
         """As the engine's, by all ranks."""
         order = RankOrder("measure_passes", (tuple(block_sizes), tuple(beside)))
         return self._group.lead(order, lambda: self._engine.measure_passes(block_sizes, beside))

@@ -85,7 +85,9 @@ def sbd(
     loaded = _loaded(model, case, mask_token_id, generation_config)
     generation = _decoded(case, loaded, prompts, generation_config.max_length - input_ids.shape[1])
     rows = [torch.tensor(row, dtype=torch.long) for row in generation.output_ids]
-    written = pad_sequence(rows, batch_first=True, padding_value=_pad_id(generation_config)).to(input_ids.device)
+    # As generate() fills up: with the pad token, else the first that ends a sequence.
+    pad = (ids_of(generation_config.pad_token_id) or ids_of(generation_config.eos_token_id) or [0])[0]
+    written = pad_sequence(rows, batch_first=True, padding_value=pad).to(input_ids.device)
     sequences = torch.cat([input_ids, written], dim=1)
     return SbdOutput(sequences=sequences, generation=generation) if generation_config.return_dict_in_generate else sequences
 
@@ -182,21 +184,15 @@ def _case(arm: str | Mapping[str, object] | None, temperature: float, model: Pre
 
 def _loaded(model: PreTrainedModel, case: Case, mask_token_id: int | None, config: Any) -> LoadedModel:
     """The caller's model as our decoders want it."""
-    untyped: Any = model
     devices = set((getattr(model, "hf_device_map", None) or {}).values())
     if len(devices) > 1:
         raise UserError("custom_generate: the model is spread over several devices; only one device is supported so far")
-    written = untyped.config.to_dict()
+    written = model.config.to_dict()
     shape = shape_from_config("the given model", written)
     reason = why_undecodable(written, shape, str(model.dtype).removeprefix("torch."))
     if reason is not None:
         raise UserError(f"custom_generate: the model {reason}")
-    mask_id = next(iter(ids_of(mask_token_id) or ids_of(getattr(untyped.config, "mask_token_id", None))), None)
+    mask_id = next(iter(ids_of(mask_token_id) or ids_of(getattr(model.config, "mask_token_id", None))), None)
     stop_ids = stop_ids_of(config)
     refuse_ids("custom_generate", mask_id, stop_ids, shape.vocab, case.part.needs_mask)
     return LoadedModel(module=model, shape=shape, tokenizer=None, mask_id=mask_id, stop_ids=stop_ids)
-
-
-def _pad_id(config: Any) -> int:
-    """What generate() fills up with: the pad token, else the first that ends a sequence."""
-    return (ids_of(config.pad_token_id) or ids_of(config.eos_token_id) or [0])[0]

@@ -18,7 +18,6 @@ from harness.models.choice import REMOTE_CODE
 from harness.scenario.arms import NtpArm
 from harness.scenario.loading import load_scenario
 from harness.scenario.methods import Arm
-from harness.scenario.part import Part
 from harness.scenario.plan import Case, make_plan
 from harness.scenario.scenario import Scenario
 
@@ -103,8 +102,7 @@ def case_of_scenario(file: str | Path, part: str | None, arm: str | int, remote_
 def with_lengths(case: Case, max_new_tokens: int, stop_strings: tuple[str, ...] = ()) -> Case:
     """The case for prompts from outside, with this limit of new tokens and these stop strings."""
     changed = {"max_new_tokens": max_new_tokens, "stop_strings": stop_strings}
-    part: Part = case.part.model_copy(update={"workload": case.workload.model_copy(update=changed)})
-    return replace(case, part=part)
+    return replace(case, part=case.part.model_copy(update={"workload": case.workload.model_copy(update=changed)}))
 
 
 def _described(error: ValidationError, what: str) -> str:

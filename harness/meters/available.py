@@ -53,21 +53,20 @@ class Available:
 
 
 class DeviceMemoryMeter:
-    """Largest allocation of torch on a CUDA device during the window. ``cuda`` is torch.cuda or a fake of it."""
+    """Largest allocation of torch on a CUDA device during the window."""
 
     figures: Mapping[str, MeterFigure] = {"peak_device_memory_bytes": MeterFigure(unit="bytes", source="torch.cuda allocator")}
 
-    def __init__(self, device: str, cuda: Any = torch.cuda) -> None:
+    def __init__(self, device: str) -> None:
         self._device = device
-        self._cuda = cuda
 
     def open(self) -> None:
         """Put the mark back to what is allocated now."""
-        self._cuda.reset_peak_memory_stats(self._device)
+        torch.cuda.reset_peak_memory_stats(self._device)
 
     def close(self) -> Mapping[str, float]:
         """Read the mark."""
-        return {"peak_device_memory_bytes": float(self._cuda.max_memory_allocated(self._device))}
+        return {"peak_device_memory_bytes": float(torch.cuda.max_memory_allocated(self._device))}
 
 
 def find_meters(device: str, ranks: int = 1) -> Available:
@@ -139,7 +138,7 @@ class TorchStreams:
         Unreadable: too little memory is free for buffers that no cache can hold.
     """
 
-    def __init__(self, device: str, cuda: Any = torch.cuda) -> None:
+    def __init__(self, device: str, cuda: Any) -> None:
         self._device, self._cuda = device, cuda
         cache_bytes = int(cuda.get_device_properties(device).L2_cache_size)
         free_bytes = int(cuda.mem_get_info(device)[0])

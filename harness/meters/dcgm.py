@@ -49,11 +49,10 @@ _REMEDIES = (
 class DcgmMeter:
     """Mean of the rows that lie in the window, as a percentage."""
 
-    figures: Mapping[str, MeterFigure] = DCGM
+    figures = DCGM
 
     def __init__(self, command: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._opened_s = 0.0
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
         assert self._process.stdout is not None
         self._pipe = self._process.stdout.fileno()

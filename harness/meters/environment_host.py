@@ -238,10 +238,10 @@ def total_host_bytes() -> int | None:
     return _meminfo_bytes("MemTotal")
 
 
-def last_level_cache_bytes(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int | None:
+def last_level_cache_bytes() -> int | None:
     """The largest cache that the first core sees (a virtual machine may report its host's); None where none is told."""
     found = []
-    for file in folder.glob("index*/size"):
+    for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         try:
             text = file.read_text(encoding="utf-8").strip()
             found.append(int(text[:-1]) * _UNITS[text[-1]] if text[-1:] in _UNITS else int(text))

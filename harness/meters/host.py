@@ -128,7 +128,6 @@ class KernelMeter:
 
     def __init__(self, run: Callable[[], float]) -> None:
         self._run = run
-        self._before_s = 0.0
 
     def open(self) -> None:
         """Time it before the region."""
@@ -142,7 +141,7 @@ class KernelMeter:
         return min(self._run() for _ in range(3))
 
 
-def warm_up(run: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> None:
+def warm_up(run: Callable[[], object], clock: Callable[[], float]) -> None:
     """Call ``run``, which waits for what it starts, until WARM_UP_S have passed."""
     start_s = clock()
     while clock() - start_s < WARM_UP_S:
@@ -182,7 +181,6 @@ class RaplMeter:
 
     def __init__(self, packages: tuple[Path, ...]) -> None:
         self._packages = packages
-        self._before: list[int] = []
 
     def open(self) -> None:
         """Read every package's counter (µJ)."""

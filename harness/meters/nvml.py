@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from harness.meters.window import Absent, CounterMeter, MeterFigure, Unreadable
@@ -42,18 +43,18 @@ GPM_SHORTEST_S = 2.0
 """GPM's counters move every 100 ms, at moments of their own: a shorter window is off by up to 30 %."""
 
 
+@dataclass
 class _GpuMeter:
-    """Of the GPU of ``handle``; ``nvml`` is the module pynvml or a fake of it."""
+    """Of the GPU of a handle, by the module pynvml or a fake of it."""
 
-    def __init__(self, nvml: Any, handle: Any) -> None:
-        self._nvml = nvml
-        self._handle = handle
+    _nvml: Any
+    _handle: Any
 
 
 class EnergyMeter(_GpuMeter, CounterMeter):
     """Joules since the window opened; the counter moves about every 100 ms, so short windows say little."""
 
-    figures: Mapping[str, MeterFigure] = ENERGY
+    figures = ENERGY
     counts_per_unit: Mapping[str, float] = {"energy_j": 1000}
 
     def counters(self) -> Mapping[str, int]:
@@ -64,7 +65,7 @@ class EnergyMeter(_GpuMeter, CounterMeter):
 class StateMeter(_GpuMeter):
     """Clocks, temperature and neighbours at the end of a window."""
 
-    figures: Mapping[str, MeterFigure] = STATE
+    figures = STATE
 
     def open(self) -> None:
         """Nothing is counted from here."""
@@ -91,7 +92,7 @@ class StateMeter(_GpuMeter):
 class ThrottleMeter(_GpuMeter, CounterMeter):
     """Seconds of the window during which each limit held the clocks down."""
 
-    figures: Mapping[str, MeterFigure] = THROTTLE
+    figures = THROTTLE
     counts_per_unit: Mapping[str, float] = dict.fromkeys(THROTTLE, 1e9)
 
     def counters(self) -> Mapping[str, int]:
@@ -108,13 +109,12 @@ class GpmMeter(_GpuMeter):
     asked.
     """
 
-    figures: Mapping[str, MeterFigure] = GPM
+    figures = GPM
 
     def __init__(self, nvml: Any, handle: Any, clock: Callable[[], float]) -> None:
         super().__init__(nvml, handle)
         self._clock = clock
         self._samples = nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()
-        self._opened_s = 0.0
 
     def open(self) -> None:
         """Take the first snapshot."""

@@ -77,13 +77,12 @@ class TorchBench:
                 f"device {device!r} was asked for and torch sees no CUDA device; use device cpu, or check the driver"
             )
         self.device, self._index = device, cuda_index(device)
-        self._clock: Clock = clock or (CudaClock(f"cuda:{self._index}", self._cuda) if self.on_cuda else HostClock())
+        self._clock = clock or (CudaClock(f"cuda:{self._index}", self._cuda) if self.on_cuda else HostClock())
         self.device_name = self._cuda.get_device_name(self._index) if self.on_cuda else cpu_name()
         self.torch_version = str(torch.__version__)
         self.fixed_hidden = self.on_cuda and stepping.eager  # what is captured launches nothing that could be waited for
         self._threads_before = torch.get_num_threads()
         self.threads = None if self.on_cuda else (threads or self._threads_before)
-        self._device_before = 0
         self._buffer: Any = None
 
     def __enter__(self) -> Self:
@@ -141,14 +140,14 @@ class TorchBench:
         columns = min(self._matrix[1], part.numel())
         matrix = part[: part.numel() // columns * columns].view(-1, columns)
         vector = self._random(columns)
-        kernels: dict[str, Kernel] = {"sum": lambda: words.sum(), "matrix-vector": lambda: torch.mv(matrix, vector)}
-        return {name: self._replayed(kernel) for name, kernel in kernels.items()}
+        product = partial(torch.mv, matrix, vector)
+        return {"sum": self._replayed(words.sum), "matrix-vector": self._replayed(product)}
 
     def copy_kernel(self, size_bytes: int) -> Kernel:
         """The first ``size_bytes`` of the buffer, copied onto those after them."""
         count = size_bytes // self._element_bytes
         source, target = self._buffer[:count], self._buffer[count : 2 * count]
-        return lambda: target.copy_(source)
+        return partial(target.copy_, source)
 
     def streaming_linear(self, size_bytes: int, tokens: int) -> tuple[Kernel, int]:
         """``tokens`` lines through every matrix of the buffer in turn; and the weight bytes that this reads."""

@@ -7,6 +7,7 @@ never stops the work it was to watch. Meters know no decoder and no model.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from harness.frozen import frozen
@@ -73,12 +74,11 @@ class CounterMeter:
         return {name: count / self.counts_per_unit.get(name, 1) for name, count in grown.items()}
 
 
+@dataclass
 class Windows:
     """Several meters around one region: opened in order, closed in reverse, so the first one's window is the widest."""
 
-    def __init__(self, meters: Sequence[Meter]) -> None:
-        self._meters = tuple(meters)
-        self._failed: dict[int, str] = {}
+    _meters: Sequence[Meter]
 
     @property
     def figures(self) -> dict[str, MeterFigure]:
@@ -87,7 +87,7 @@ class Windows:
 
     def open(self) -> None:
         """Open every meter."""
-        self._failed = {}
+        self._failed: dict[int, str] = {}
         for index, meter in enumerate(self._meters):
             try:
                 meter.open()
@@ -98,8 +98,7 @@ class Windows:
         """Close every meter and gather the figures."""
         values: dict[str, float] = {}
         reasons: dict[str, str] = {}
-        for index in reversed(range(len(self._meters))):
-            meter = self._meters[index]
+        for index, meter in reversed([*enumerate(self._meters)]):
             found: Mapping[str, float] = {}
             reason = self._failed.get(index)
             if reason is None:

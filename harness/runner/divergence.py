@@ -8,24 +8,23 @@ the gaps of control pairs in both dtypes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import zip_longest
 from math import sqrt
 from statistics import fmean
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 from harness.frozen import frozen
 from harness.record.schema import Sample
 from harness.scenario.method import GREEDY
 from harness.scenario.plan import Case
 
-T = TypeVar("T")
 Context = tuple[int, ...]
 Gaps = Callable[[Sequence[tuple[Context, int, int]]], list[tuple[float, float]]]
 """For (context, one token, another): log p(one) - log p(another), and how far the less likely one is behind the likeliest token
 of all. In nats.
 """
-Verdict = Literal["near_tie", "error", "unclassified"]
 
 DIVERGENCES = "divergences"
 """The event of a part with servers."""
@@ -52,14 +51,6 @@ class Parting:
     other: int | None
 
 
-def noting(entries: Iterator[T], kept: list[Sample]) -> Iterator[T]:
-    """The entries as they come; samples that count are ``kept``, too."""
-    for entry in entries:
-        if isinstance(entry, Sample) and not entry.warmup:
-            kept.append(entry)
-        yield entry
-
-
 def partings(
     samples: Sequence[Sample], cases: Mapping[str, Case], prompts: Mapping[tuple[str, str], Context]
 ) -> tuple[list[Parting], int]:
@@ -81,23 +72,14 @@ def partings(
             continue
         for one, other in zip(base.rows, sample.rows, strict=True):
             compared += 1
-            at = _first_difference(one.ids, other.ids)
-            if at is not None:
-                context = (*prompts[case.task, one.prompt_id], *one.ids[:at])
-                tokens = [ids[at] if at < len(ids) else None for ids in (one.ids, other.ids)]
-                found.append(
-                    Parting(
-                        case_id=sample.case_id, prompt_id=one.prompt_id, at=at, context=context, ntp=tokens[0], other=tokens[1]
+            for at, (ntp, own) in enumerate(zip_longest(one.ids, other.ids)):
+                if ntp != own:
+                    context = (*prompts[case.task, one.prompt_id], *one.ids[:at])
+                    found.append(
+                        Parting(case_id=sample.case_id, prompt_id=one.prompt_id, at=at, context=context, ntp=ntp, other=own)
                     )
-                )
+                    break
     return found, compared
-
-
-def _first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
-    if list(one) == list(other):
-        return None
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def controls(
@@ -134,29 +116,22 @@ def classified(
     told = []
     for one in found:
         gap, behind = next(gaps) if one in whole else (None, None)
-        told.append(asdict(one) | {"gap": gap, "behind": behind, "class": _verdict(behind, rounding)})
+        verdict = "unclassified"
+        if behind is not None and rounding is not None:
+            verdict = "near_tie" if behind <= DEVIATIONS * rounding else "error"
+        told.append(asdict(one) | {"gap": gap, "behind": behind, "class": verdict})
         del told[-1]["context"]
     return {"rounding": rounding, "controls": len(differences), "deviations": DEVIATIONS, "found": told}
-
-
-def _verdict(behind: float | None, rounding: float | None) -> Verdict:
-    if behind is None or rounding is None:
-        return "unclassified"
-    return "near_tie" if behind <= DEVIATIONS * rounding else "error"
 
 
 def gaps_of(engine: Any) -> Gaps:
     """By a loaded model: harness.engine.engine.LocalEngine.answer_logprobs."""
 
     def gaps(asked: Sequence[tuple[Context, int, int]]) -> list[tuple[float, float]]:
-        starts = range(0, len(asked), AT_ONCE)
-        return [gap for start in starts for gap in _of_some(engine, asked[start : start + AT_ONCE])]
+        pairs = [(context, (token,)) for context, *tokens in asked for token in tokens]
+        starts = range(0, len(pairs), 2 * AT_ONCE)
+        told = [said for start in starts for said in engine.answer_logprobs(pairs[start : start + 2 * AT_ONCE])]
+        both = zip(told[::2], told[1::2], strict=True)
+        return [(one.log_p - other.log_p, max(one.behind, other.behind)) for one, other in both]
 
     return gaps
-
-
-def _of_some(engine: Any, asked: Sequence[tuple[Context, int, int]]) -> Iterator[tuple[float, float]]:
-    pairs = [(context, (token,)) for context, *tokens in asked for token in tokens]
-    told = engine.answer_logprobs(pairs)
-    for one, other in zip(told[::2], told[1::2], strict=True):
-        yield one.log_p - other.log_p, max(one.behind, other.behind)

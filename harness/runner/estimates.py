@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -70,7 +70,7 @@ class MemoryEstimate:
     weight_bytes: int
     kv_bytes: int
     logit_bytes: int
-    margin_bytes: int = 0
+    margin_bytes: int
 
     @property
     def total_bytes(self) -> int:
@@ -248,7 +248,14 @@ def _decode_s(case: Case, ceilings: Ceilings) -> float:
         described = describe_pass(one.role, rows, one.query_tokens, one.context_tokens, logits=one.logits, kept=one.kept)
         return one.count * price_pass(shape, how, described, ceilings).expected_s
 
-    planned = method_of(case.arm).passes(case.arm, context, new_tokens, partial(_passes, case))
+    def passes(slots: int) -> float:
+        """Of a block with ``slots`` tokens to decide; real acceptance takes at most one pass per token."""
+        if case.replay is None or case.replay.mean_passes_per_block is None or case.arm.block_size is None:
+            return slots
+        taken: float = slowest_row_passes(case.arm.block_size, case.replay.mean_passes_per_block, rows)
+        return min(taken, slots)
+
+    planned = method_of(case.arm).passes(case.arm, context, new_tokens, passes)
     total_s = sum(seconds(case.shape, deployment_of(case), one) for one in planned)
     whole = Deployment(dtype=case.part.dtype)
     for shape in draft_shapes(case.arm, case.shape):
@@ -256,14 +263,6 @@ def _decode_s(case: Case, ceilings: Ceilings) -> float:
     for shape, role, query, kept, count in draft_passes(case.arm, case.shape):
         total_s += sum(seconds(shape, whole, one) for one in per_token(context, new_tokens - 1, (role, query, kept, count)))
     return total_s
-
-
-def _passes(case: Case, slots: int) -> float:
-    """Passes of a block with ``slots`` tokens to decide; real acceptance takes at most one pass per token."""
-    if case.replay is None or case.replay.mean_passes_per_block is None or case.arm.block_size is None:
-        return slots
-    passes: float = slowest_row_passes(case.arm.block_size, case.replay.mean_passes_per_block, case.batch_size)
-    return min(passes, slots)
 
 
 def what_would_fit(case: Case, free_bytes: int | None) -> str:

@@ -75,7 +75,8 @@ class Job:
         """
         for part in self.scenario.parts:
             given_prompts(part.workload)
-        return out_dir or default_directory(self.scenario.name, self.digest, self.plan)
+        numbered = (Path("reports") / f"{self.scenario.name}-{self.digest[:8]}-{number}" for number in count(1))
+        return out_dir or next(directory for directory in numbered if not _finished(directory, self.plan))
 
     def part(self, name: str) -> Part:
         """A part of the scenario by its name."""
@@ -141,12 +142,6 @@ def refuse_other_execution(parts: Iterable[Part], held: Run, execution: Callable
                 f"part {part.name}: the forwards of this run were {before}, here they would be {now}; "
                 "go on where it was begun, or start a new run with --out"
             )
-
-
-def default_directory(name: str, digest: str, plan: Plan) -> Path:
-    """reports/<name>-<digest>-<n>: the newest if it is unfinished, else the next."""
-    numbered = (Path("reports") / f"{name}-{digest[:8]}-{number}" for number in count(1))
-    return next(directory for directory in numbered if not _finished(directory, plan))
 
 
 def _finished(directory: Path, plan: Plan) -> bool:

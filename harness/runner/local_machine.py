@@ -31,7 +31,7 @@ from harness.meters.environment_host import available_host_bytes, cpu_name, tota
 from harness.meters.survey import survey
 from harness.meters.torch_bench import TorchBench
 from harness.models import DTYPE_BYTES, ModelShape
-from harness.models.choice import RandomModel, StoredModel, gguf_of, model_place
+from harness.models.choice import RandomModel, gguf_of, model_place
 from harness.progress import Progress
 from harness.record.schema import Sample
 from harness.roofline.storage import shard
@@ -90,11 +90,12 @@ def _served(logs: Path, part: Part) -> ServedEngine:
     choice = part.model
     assert not isinstance(choice, RandomModel)
     found = find_meters(part.device) if part.timed else None
+    place, file = model_place(choice), gguf_of(choice)
     return ServedEngine(
         part,
         checkpoint_shape(choice),
         open_tokenizer(choice),
-        _weights(choice),
+        str(Path(place, file)) if file else place,  # a folder, a GGUF file, or a name on the hub
         logs,
         found.windows if found else None,
         found.absent if found else (),
@@ -120,11 +121,6 @@ def _divergences(part: Part, cases: Sequence[Case], samples: Sequence[Sample]) -
 
     measured = controls(samples, by_id, prompts)
     return {"compared": compared, **classified(found, measured, gaps_in(WIDER[part.dtype]), gaps_in(part.dtype))}
-
-
-def _weights(choice: StoredModel) -> str:
-    """Where a server finds the weights: a folder, a GGUF file, or a name on the hub."""
-    return str(Path(model_place(choice), file)) if (file := gguf_of(choice)) else model_place(choice)
 
 
 def _open(logs: Path, part: Part) -> LocalEngine | SplitEngine | ServedEngine:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 from harness.frozen import frozen
@@ -55,16 +56,22 @@ Entry = Sample | Begun | Skipped | Failure | dict[str, object]
 """What a unit yields; a dict is an event for the record."""
 
 
+@dataclass
 class Recorder:
     """Writes entries into a run directory. ``held``: its earlier record; ``marks``: write the next case for a watchdog."""
 
-    def __init__(self, store: RunStore, progress: Progress, job: Job, held: Run, marks: bool = False) -> None:
-        self._store, self._progress, self._attempts, self._marks = store, progress, job.scenario.attempts, marks
-        self._header, self._allow = held.header, job.options.allow
-        self._identities: list[Mapping[str, object]] = [*held.events(IDENTITY)]
-        self._failed = Counter(one["case_id"] for one in held.events(ATTEMPT))
-        self._lost = Counter((one.get("part"), one.get("process")) for one in held.events(LOST))
-        self._ended = {outcome.case_id for outcome in held.outcomes}
+    store: RunStore
+    progress: Progress
+    job: Job
+    held: Run
+    marks: bool = False
+
+    def __post_init__(self) -> None:
+        self._attempts = self.job.scenario.attempts
+        self._identities: list[Mapping[str, object]] = [*self.held.events(IDENTITY)]
+        self._failed = Counter(one["case_id"] for one in self.held.events(ATTEMPT))
+        self._lost = Counter((one.get("part"), one.get("process")) for one in self.held.events(LOST))
+        self._ended = {outcome.case_id for outcome in self.held.outcomes}
         self.again: set[str] = set()
         """Cases that failed since this was last emptied and are to be tried again."""
 
@@ -76,35 +83,31 @@ class Recorder:
             StorageError: the disk refuses; everything before is kept.
         """
         if isinstance(entry, Sample):
-            self._store.append(entry)
-            self._progress.advance(entry.case_id)
+            self.store.append(entry)
+            self.progress.advance(entry.case_id)
         elif isinstance(entry, Failure):
             self._fail(entry)
         elif isinstance(entry, Skipped):
-            self._progress.skip(entry.case_id)
+            self.progress.skip(entry.case_id)
         elif isinstance(entry, Begun):
-            if self._marks:
-                self._store.mark(entry.case_id)
+            if self.marks:
+                self.store.mark(entry.case_id)
         else:
-            if entry.get("event") == IDENTITY:
-                self._expect_same(entry)
+            if entry.get("event") == IDENTITY:  # other weights, another machine or another program: refused, or allowed
+                found = differences(self.held.header, self._identities, entry)
+                refuse_other(found, entry, self.job.options.allow)
+                if found:
+                    self.store.append_session(allowed_event(found, entry))
+                    self.progress.note(f"part {entry['part']}: --allow: {'; '.join(map(str, found))}")
+                self._identities.append(entry)
             elif entry.get("event") == REMARK:
-                self._progress.note(f"part {entry['part']}: {entry[REMARK]}")
-            self._store.append_session(entry)
+                self.progress.note(f"part {entry['part']}: {entry[REMARK]}")
+            self.store.append_session(entry)
 
     def keep_all(self, entries: Iterable[Entry]) -> None:
         """Keep them one by one, each before the next is made."""
         for entry in entries:
             self.keep(entry)
-
-    def _expect_same(self, entry: Mapping[str, object]) -> None:
-        """Refuse other weights, another machine or another program, or record that they are allowed."""
-        found = differences(self._header, self._identities, entry)
-        refuse_other(found, entry, self._allow)
-        if found:
-            self._store.append_session(allowed_event(found, entry))
-            self._progress.note(f"part {entry['part']}: --allow: {'; '.join(map(str, found))}")
-        self._identities.append(entry)
 
     def lose(self, part: str, process: int, reason: str) -> bool:
         """Record that a process of this share was lost at no case; returns whether another may take the rest."""
@@ -112,7 +115,7 @@ class Recorder:
         self._lost[share] += 1
         number = self._lost[share]
         event = {"event": LOST, "part": part, "process": process, "lost": number, "of": self._attempts, "reason": reason}
-        self._store.append_session(event)
+        self.store.append_session(event)
         return number < self._attempts
 
     def _fail(self, failure: Failure) -> None:
@@ -124,12 +127,12 @@ class Recorder:
         if not failure.final and tries < self._attempts:
             event = {"event": ATTEMPT, "part": failure.part, "process": failure.process, "case_id": case_id}
             event |= {"node": failure.node} if failure.node else {}
-            self._store.append_session(event | {"attempt": tries, "of": self._attempts, "reason": reason})
-            self._progress.note(f"{case_id}: {reason}; it is tried again ({tries} of {self._attempts} attempts failed)")
+            self.store.append_session(event | {"attempt": tries, "of": self._attempts, "reason": reason})
+            self.progress.note(f"{case_id}: {reason}; it is tried again ({tries} of {self._attempts} attempts failed)")
             self.again.add(case_id)
             return
         self._ended.add(case_id)
         self.again.discard(case_id)
         tried = f" (attempt {tries} of {self._attempts})" if tries > 1 else ""
-        self._store.append_outcome(CaseOutcome(case_id=case_id, outcome=failure.outcome, reason=reason + tried))
-        self._progress.note(f"{case_id}: {reason}{tried}; it is left out")
+        self.store.append_outcome(CaseOutcome(case_id=case_id, outcome=failure.outcome, reason=reason + tried))
+        self.progress.note(f"{case_id}: {reason}{tried}; it is left out")

@@ -44,7 +44,11 @@ def run(
     job, ranks = scenario if isinstance(scenario, Job) else Job.of(scenario), ranks_here()
     if ranks is not None:
         refuse_other_world(job.scenario, ranks.world)
-    _refuse_devices(job)
+    for part in job.scenario.parts:
+        if part.devices:
+            raise UserError(
+                f"part {part.name}: devices: {', '.join(part.devices)} are nodes of a cluster; give --on ray, or remove devices"
+            )
     directory = job.directory(out_dir)
     with RunStore(directory) as store:
         if ranks is None and job.scenario.in_fresh_processes:
@@ -71,8 +75,7 @@ def run_errand(errand: ChildTask, progress: Progress, machine: Machine | None = 
             return
         held = store.resume(job.resolved, job.digest)
         refuse_other_execution([job.part(errand.share.part)], held, machine.execution)
-        keeper = Recorder(store, progress, job, held, marks=True)
-        keeper.keep_all(take(work_of(job, held, errand.share), machine, progress))
+        Recorder(store, progress, job, held, marks=True).keep_all(take(work_of(job, held, errand.share), machine, progress))
         machine.close()
 
 
@@ -177,12 +180,3 @@ def _unfinished(job: Job, held: Run) -> list[Share]:
 
 def _size(held: Run) -> tuple[int, int, int]:
     return len(held.samples), len(held.outcomes), len(held.events(ATTEMPT))
-
-
-def _refuse_devices(job: Job) -> None:
-    """Refuse parts that name device kinds, which only a cluster has."""
-    for part in job.scenario.parts:
-        if part.devices:
-            raise UserError(
-                f"part {part.name}: devices: {', '.join(part.devices)} are nodes of a cluster; give --on ray, or remove devices"
-            )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
 
 from harness.errors import CaseError, MissingExtraError, NotPossibleError
 from harness.meters.environment import snapshot
@@ -29,12 +30,17 @@ MOST_SUPPRESSED_PCT = 1.0
 """A trained head that names the mask more often is not one that was trained with it, or has another mask."""
 
 
+@dataclass
 class Sampling:
     """Decodes the missing samples of one part with its engine, and measures the cost of passes between them."""
 
-    def __init__(self, slots: Sequence[Slot], engine: Engine, work: Work, machine: Machine) -> None:
-        self._slots, self._engine, self._work, self._machine = slots, engine, work, machine
-        self._part = slots[0].case.part
+    _slots: Sequence[Slot]
+    _engine: Engine
+    _work: Work
+    _machine: Machine
+
+    def __post_init__(self) -> None:
+        self._part = self._slots[0].case.part
         self._prompts: dict[tuple[str, str, int], Sequence[PromptItem]] = {}
         self._remarks: set[str | None] = {None}
         self._engines_beside: dict[str, Engine | CaseError] = {}

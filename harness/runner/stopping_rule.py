@@ -9,7 +9,6 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from harness.record.schema import FIRST_TOKENS, Run, Sample
 from harness.record.store import finished_keys
@@ -72,12 +71,12 @@ class StoppingRule:
             return False
         first_ntp = next(reversed(ntp.values()))
         pairs = [(ntp.get(arm.arm.temperature, first_ntp), arm.case_id) for arm in arms]
-        first = partial(self._first, process=slot.process, repeats=repeats)
+
+        def first(case_id: str) -> Times:
+            return {place: time_s for place, time_s in self._times[case_id, slot.process].items() if place[1] < repeats}
+
         errors = [timing_error(first(one), first(arm)) for one, arm in pairs]
         return all(error is not None and error <= limit for error in errors)
-
-    def _first(self, case_id: str, process: int, repeats: int) -> Times:
-        return {place: time_s for place, time_s in self._times[case_id, process].items() if place[1] < repeats}
 
     def _note_time(self, sample: Sample) -> None:
         if sample.meters.get("compiled_graphs", 0) > 0:

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -162,12 +162,15 @@ class FreshInterpreter:
         return [*words, COMMAND, _TASK.dump_json(errand).decode()]
 
 
+@dataclass
 class Watchdog:
-    """Raises HungError when a child changes no file in its directory for ``deadline_s``."""
+    """Raises HungError when a child changes no file in its directory for so many seconds."""
 
-    def __init__(self, directory: Path, deadline_s: float) -> None:
-        self._directory, self._deadline_s = directory, deadline_s
-        self._seen, self._since_s = _traces(directory), time.monotonic()
+    _directory: Path
+    _deadline_s: float
+
+    def __post_init__(self) -> None:
+        self._seen, self._since_s = _traces(self._directory), time.monotonic()
 
     def look(self) -> None:
         now = _traces(self._directory)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import field
 from statistics import median
 
 from harness.errors import CaseError, DoesNotFitError, NoTokenError, NotPossibleError
@@ -29,14 +29,14 @@ class Work:
     missing: list[Slot]
     pace: StoppingRule
     options: RunOptions
-    share: Share | None = None
-    later: tuple[Slot, ...] = ()
-    planned: int | None = None
-    node: str | None = None
+    share: Share | None
+    later: tuple[Slot, ...]
+    planned: int
+    node: str | None
     begun_at: str
-    known_s: dict[str, float] = field(default_factory=dict)
+    known_s: dict[str, float]
     free_bytes: dict[str, int | None] = field(default_factory=dict)
-    calibrations: dict[str, object] = field(default_factory=dict)
+    calibrations: dict[str, object]
 
     @property
     def process(self) -> int:
@@ -46,7 +46,7 @@ class Work:
     def event(self, name: str, part: str | None = None) -> dict[str, object]:
         """The first fields of an entry about a part or about this whole process."""
         about = part or (self.share.part if self.share else None)
-        whose = {"event": name, "part": about or None, "process": self.process, "node": self.node or None}
+        whose = {"event": name, "part": about, "process": self.process, "node": self.node}
         return {key: value for key, value in whose.items() if value is not None}
 
     def failure(self, case: Case, error: CaseError, final: bool = False) -> Failure:
@@ -70,26 +70,23 @@ def work_of(job: Job, held: Run, share: Share | None = None, node: str | None = 
     """The missing work of a run, or of a share, with the widths that the run chose when it began."""
     plan = with_widths(job.plan, {case.case_id: case.width for case in held.header.cases})
     pace = StoppingRule(plan, held)
-    missing, planned, known_s = missing_slots(plan, held, pace), sum(1 for _ in plan.slots()), _seconds_of_samples(held)
-    begun_at, calibrations = held.header.created_at, {} if node else dict(held.header.calibration or {})
-    whole = Work(
-        missing=missing,
-        pace=pace,
-        options=job.options,
-        planned=planned,
-        known_s=known_s,
-        begun_at=begun_at,
-        calibrations=calibrations,
-    )
-    if share is None:
-        return whole
+    missing = missing_slots(plan, held, pace)
     after: list[Share] = []
-    if share.batch_size is None:  # fresh processes run one after the other, in the order of the plan
+    if share is not None and share.batch_size is None:  # fresh processes run one after the other, in the order of the plan
         order = list(dict.fromkeys(slot.share for slot in missing))
         after = order[order.index(share) + 1 :] if share in order else []
-    own = [slot for slot in missing if share.holds(slot)]
-    later = tuple(slot for slot in missing if slot.share in after)
-    return replace(whole, missing=own, share=share, later=later, node=node)
+    return Work(
+        missing=[slot for slot in missing if share is None or share.holds(slot)],
+        pace=pace,
+        options=job.options,
+        share=share,
+        later=tuple(slot for slot in missing if slot.share in after),
+        planned=sum(1 for _ in plan.slots()),
+        node=node,
+        begun_at=held.header.created_at,
+        known_s=_seconds_of_samples(held),
+        calibrations={} if node else dict(held.header.calibration or {}),
+    )
 
 
 def _seconds_of_samples(held: Run) -> dict[str, float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 from harness.errors import CaseError, DoesNotFitError
@@ -18,7 +19,7 @@ from harness.record.by_machine import CEILINGS
 from harness.record.identity import IDENTITY
 from harness.record.kept_engines import kept
 from harness.record.schema import REMARK, Sample
-from harness.runner.divergence import DIVERGENCES, noting
+from harness.runner.divergence import DIVERGENCES
 from harness.runner.estimates import estimate_memory
 from harness.runner.protocols import Engine, Machine
 from harness.runner.recorder import Begun, Entry, Failure, Skipped
@@ -63,13 +64,14 @@ def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
         if identity != identities[name]:  # of a model that loading brought to this machine
             yield work.event(IDENTITY, name) | identity
         yield from _known_of_engines(part, identity, work)
-        if not part.servers or part.replayed:  # given drafts are written whether they are right or not
-            yield from Sampling(slots, loader.loaded, work, machine).entries()
-            continue
         samples: list[Sample] = []
-        yield from noting(Sampling(slots, loader.loaded, work, machine).entries(), samples)
-        loader.free()  # the servers make room for the weights
-        yield work.event(DIVERGENCES, name) | machine.divergences(part, [slot.case for slot in slots], samples)
+        for entry in Sampling(slots, loader.loaded, work, machine).entries():
+            if part.servers and isinstance(entry, Sample) and not entry.warmup:
+                samples.append(entry)
+            yield entry
+        if part.servers and not part.replayed:  # given drafts are written whether they are right or not
+            loader.free()  # the servers make room for the weights
+            yield work.event(DIVERGENCES, name) | machine.divergences(part, [slot.case for slot in slots], samples)
 
     yield {**snapshot(), **work.event("end")}
 
@@ -114,13 +116,15 @@ def _failures(slots: Sequence[Slot], error: CaseError, work: Work) -> Iterator[E
     yield from (Skipped(case_id=slot.case.case_id) for slot in slots)
 
 
+@dataclass
 class ModelInMemory:
     """The model in memory: one at a time, shared by consecutive parts of equal settings."""
 
-    def __init__(self, work: Work, machine: Machine, progress: Progress) -> None:
-        self._work, self._machine, self._progress = work, machine, progress
-        self._engine: Engine | None = None
-        self._settings: dict[str, object] | None = None
+    _work: Work
+    _machine: Machine
+    _progress: Progress
+    _engine: Engine | None = None
+    _settings: dict[str, object] | None = None
 
     @property
     def loaded(self) -> Engine:

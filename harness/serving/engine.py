@@ -11,7 +11,7 @@ import asyncio
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import chain, count
 from pathlib import Path
 
@@ -36,31 +36,29 @@ LONGEST_TOLD = 1000
 """Characters of what is wrong with an answer, which may quote the server."""
 
 
+@dataclass
 class ServedEngine:
     """All servers of a part. ``windows``: what watches this machine meanwhile, None for a part without a clock; ``absent``:
     what cannot be read here.
     """
 
-    def __init__(
-        self,
-        part: Part,
-        shape: ModelShape,
-        tokenizer: Tokenizer | None,
-        weights: str,
-        logs: Path,
-        windows: Windows | None = None,
-        absent: Sequence[Absent] = (),
-    ) -> None:
+    _part: Part
+    shape: ModelShape
+    tokenizer: Tokenizer | None
+    _weights: str
+    _logs: Path
+    _windows: Windows | None = None
+    _absent: Sequence[Absent] = ()
+
+    def __post_init__(self) -> None:
         """Raises NotPossibleError, RequestError: a server does not start, or is none."""
-        self.shape, self.tokenizer = shape, tokenizer
-        self._windows, self._absent = windows, absent
         self._salt = count()
         self._loop = asyncio.new_event_loop()
         with ExitStack() as opened:
             opened.callback(self._loop.close)
             self._servers: dict[str, ServedModel] = {}
-            for name, choice in part.servers.items():
-                self._servers[name] = ServedModel(name, choice, weights, part.dtype, logs)
+            for name, choice in self._part.servers.items():
+                self._servers[name] = ServedModel(name, choice, self._weights, self._part.dtype, self._logs)
                 opened.callback(self._servers[name].close)
             for server in self._servers.values():
                 server.ensure_running()
@@ -79,7 +77,7 @@ class ServedEngine:
         """What every server of the part says of itself."""
         return {"servers": {name: self._servers[name].described() for name in part.servers}}
 
-    def measure_passes(self, block_sizes: Sequence[int], beside: Sequence[tuple[Beside, int]] = ()) -> list[Decoded]:
+    def measure_passes(self, block_sizes: Sequence[int], beside: Sequence[tuple[Beside, int]]) -> list[Decoded]:
         """Raises NotPossibleError: a server is asked for answers, not for passes."""
         raise NotPossibleError("a server's passes cannot be measured one by one; its requests are")
 

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from pydantic import BaseModel, Field, ValidationError
 from harness.errors import RequestError
 from harness.scenario.servers import Server
 from harness.serving.dialects import DIALECTS
-from harness.serving.dialects.dialect import ONE_PASS, Rounds, ServerFacts, Word
+from harness.serving.dialects.dialect import Rounds, ServerFacts, Word
 from harness.serving.launch import StartedServer, free_port, small_answer
 
 END_SEEN_S = 1.0
@@ -68,20 +69,26 @@ def growth(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str,
     return {name: value for name, value in grown if value >= 0}
 
 
+@dataclass
 class ServedModel:
     """One server that answers: its address, its model's name there, and its dialect."""
 
-    def __init__(self, name: str, choice: Server, weights: str, dtype: str, logs: Path) -> None:
+    name: str
+    _choice: Server
+    _weights: str
+    _dtype: str
+    _logs: Path
+
+    def __post_init__(self) -> None:
         """Starts it where the scenario gives no address, and does not wait: servers of a part get ready side by side."""
-        self.name, self.dialect, self._choice = name, DIALECTS[choice.engine], choice
-        self._weights, self._dtype, self._log = weights, dtype, logs / f"server-{name}.log"
+        self.dialect = DIALECTS[self._choice.engine]
         self.started: StartedServer | None = None
         self.command: list[str] = []
-        self.address = (choice.url or "").rstrip("/")
-        key = re.sub("[^!-~]+", " ", os.environ.get(f"SBD_SERVER_AUTH_{re.sub('[^0-9A-Za-z]', '_', name).upper()}", "")).strip()
+        self.address = (self._choice.url or "").rstrip("/")
+        variable = f"SBD_SERVER_AUTH_{re.sub('[^0-9A-Za-z]', '_', self.name).upper()}"
+        key = re.sub("[^!-~]+", " ", os.environ.get(variable, "")).strip()
         self.headers = {"authorization": key} if key else {}
         self._secret = key.rpartition(" ")[2]
-        self.rounds: Rounds = ONE_PASS
         self._start()
 
     def _start(self) -> None:
@@ -91,7 +98,8 @@ class ServedModel:
             port = free_port()
             self.command = self.dialect.command(self._choice, self._weights, port, self._dtype)
             self.address = f"http://127.0.0.1:{port}"
-            self.started = StartedServer(self.name, self.command, self._choice.environment, self._log)
+            log = self._logs / f"server-{self.name}.log"
+            self.started = StartedServer(self.name, self.command, self._choice.environment, log)
 
     def ensure_running(self) -> None:
         """Wait until it answers; one of ours that had answered and has ended is started again.

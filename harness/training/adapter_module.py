@@ -6,7 +6,7 @@ answers, L clean tokens, G blocks of k slots, Q = G k, V vocabulary, H width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -140,7 +140,9 @@ class TrainedAdapter(nn.Module):
     def hidden(self, made: MaskedBlocks) -> Tensor:
         """Last hidden states of the slots (B, Q, H); the clean half is read first, without gradient and without the adapter."""
         [model] = self._held
-        past = self.clean_half(made.clean)
+        past: Any = DynamicCache()  # a union of layers, though plain attention makes one kind alone
+        with torch.no_grad():  # without the head: behind frozen weights torch would copy them for every row
+            model.get_decoder()(input_ids=made.clean, past_key_values=past, use_cache=True)
         positions, visible = who_sees(made)
         fed = made.slots.flatten(1)
         embeddings = model.get_input_embeddings()(fed)
@@ -149,21 +151,12 @@ class TrainedAdapter(nn.Module):
             out = model.get_decoder()(
                 inputs_embeds=embeddings,
                 position_ids=positions,
-                past_key_values=DynamicCache(past),
+                past_key_values=DynamicCache([(layer.keys, layer.values) for layer in past.layers]),
                 use_cache=True,
                 attention_mask=attention_input(visible, FLOAT32_ATTENTION, model.dtype),
             )
         last: Tensor = out.last_hidden_state
         return last
-
-    @torch.no_grad()
-    def clean_half(self, clean: Tensor) -> Sequence[tuple[Tensor, Tensor]]:
-        """Keys and values of every layer, (B, KV heads, L, D) each. Right padding is after all that anybody sees."""
-        [model] = self._held
-        cache: Any = DynamicCache()  # a union of layers, though plain attention makes one kind alone
-        # Without the head: behind frozen weights torch would copy them for every row.
-        model.get_decoder()(input_ids=clean, past_key_values=cache, use_cache=True)
-        return [(layer.keys, layer.values) for layer in cache.layers]
 
 
 def fresh(model: Any, settings: AdapterSettings) -> Adapter:

@@ -63,8 +63,7 @@ def train_adapter(recipe: TrainRecipe, config: TrainingConfig, progress: Progres
         curve = Curve(recipe, trained, unseen, ids, out / CURVE, progress, walk_steps)
         if curve.ended() and (out / ADAPTER / CURVE).exists():
             return out / ADAPTER
-        collator = BlockCollator(recipe.adapter, ids, recipe.seed)
-        run_trainer(config, trained, stream, collator, Trainer, [curve])
+        run_trainer(config, trained, stream, BlockCollator(recipe.adapter, ids, recipe.seed), Trainer, [curve])
     with trained.averaged():
         write_adapter(out / ADAPTER, trained.adapter(), recipe.model)
     if curve.file.exists():

@@ -16,7 +16,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
@@ -31,7 +31,7 @@ from harness.frozen import frozen
 from harness.progress import Progress
 from harness.training.adapter_module import TrainedAdapter
 from harness.training.distillation import OwnAnswer, finished_lines
-from harness.training.masked_blocks import MaskedBlocks, masked_blocks
+from harness.training.masked_blocks import masked_blocks
 from harness.training.noising import SpecialIds
 from harness.training.recipe import HeldOut, TrainRecipe
 
@@ -40,32 +40,28 @@ FIRST_TOKENS = 1 << 15
 """Masked tokens below which a fresh adapter's curve has no points but that of no training."""
 
 
+@dataclass
 class Curve(TrainerCallback):
     """Averages the weights, measures the held-out figures at some steps and appends them to a file, one JSON object a line.
     Ends the training where the recipe's ``stop_gain`` says so, though not within the first walk over the answers.
+
+    ``answers``: the held-out ones, none for no curve; ``walk_steps``: steps of a walk over those that are learnt.
     """
 
-    def __init__(
-        self,
-        recipe: TrainRecipe,
-        trained: TrainedAdapter,
-        answers: Sequence[OwnAnswer],
-        ids: SpecialIds,
-        file: Path,
-        progress: Progress,
-        walk_steps: int,
-    ) -> None:
-        """``answers``: the held-out ones, none for no curve; ``walk_steps``: steps of a walk over those that are learnt."""
-        self._asked = recipe.held_out if answers else None
-        self._bf16, self._trained, self._answers, self._ids = recipe.bf16, trained, answers, ids
-        self.file, self._progress, self._walk_steps = file, progress, walk_steps
-        self._points: list[dict[str, Any]] = []
-        self._trained_s = 0.0
-        self._since = time.monotonic()
+    recipe: TrainRecipe
+    trained: TrainedAdapter
+    answers: Sequence[OwnAnswer]
+    ids: SpecialIds
+    file: Path
+    progress: Progress
+    walk_steps: int
+
+    def __post_init__(self) -> None:
+        self._asked = self.recipe.held_out if self.answers else None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
         """Forget points that were measured after the checkpoint that training goes on from; measure what it begins with."""
-        self._progress.start(["steps"] * (args.max_steps - state.global_step))
+        self.progress.start(["steps"] * (args.max_steps - state.global_step))
         self._points = [point for point in finished_lines(self.file) if point["step"] <= state.global_step]
         self._trained_s = self._points[-1]["trained_s"] if self._points else 0.0
         if self._asked is not None:
@@ -76,9 +72,9 @@ class Curve(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
         """Measure, where a point is due; training time goes on without it."""
-        self._progress.advance("steps")
-        self._trained.average(state.global_step)
-        asked, charged = self._asked, int(self._trained.charged)
+        self.progress.advance("steps")
+        self.trained.average(state.global_step)
+        asked, charged = self._asked, int(self.trained.charged)
         if asked is None:
             return
         due = max(self._points[-1]["masked_tokens"], FIRST_TOKENS) * 2 ** (1 / asked.points_per_doubling)
@@ -96,22 +92,22 @@ class Curve(TrainerCallback):
 
     def _flat(self, points: Sequence[dict[str, Any]]) -> bool:
         least = self._asked.stop_gain if self._asked is not None else None
-        if least is None or not points or points[-1]["step"] < self._walk_steps:
+        if least is None or not points or points[-1]["step"] < self.walk_steps:
             return False
         gain = doubling_gain(points)
         if gain is None or gain >= least:
             return False
-        self._progress.note(f"the last doubling added {gain:.3f} tokens per pass, less than {least:g}: training ends")
+        self.progress.note(f"the last doubling added {gain:.3f} tokens per pass, less than {least:g}: training ends")
         return True
 
     def _measure(self, asked: HeldOut, step: int) -> None:
-        with self._trained.averaged():
-            figures = held_out_figures(self._trained, self._answers, asked.block_size, self._ids, self._bf16, asked.copies)
-        about = {"step": step, "masked_tokens": int(self._trained.charged), "trained_s": round(self._trained_s, 1)}
+        with self.trained.averaged():
+            figures = held_out_figures(self.trained, self.answers, asked.block_size, self.ids, self.recipe.bf16, asked.copies)
+        about = {"step": step, "masked_tokens": int(self.trained.charged), "trained_s": round(self._trained_s, 1)}
         self._points.append(about | asdict(figures))
         with self.file.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(self._points[-1]) + "\n")
-        self._progress.note(f"step {step}: {figures.tokens_per_pass:.3f} tokens per pass on held-out prompts")
+        self.progress.note(f"step {step}: {figures.tokens_per_pass:.3f} tokens per pass on held-out prompts")
 
 
 def doubling_gain(points: Sequence[dict[str, Any]]) -> float | None:
@@ -194,12 +190,10 @@ def _right(
         logits = trained.logits(made).view(*made.targets.shape[1:], -1)
         logits[..., ids.mask] = float("-inf")  # as in a decode
         in_turn = InTurn(trained.bigram, copies)
-        drafts = _in_turn(in_turn, logits, made) if in_turn else logits.argmax(dim=-1)
+        if not in_turn:
+            drafts = logits.argmax(dim=-1)
+        else:  # after the token of every slot 0, which the next-token head has said
+            texts = torch.nn.functional.pad(made.clean, (0, logits.shape[1])).repeat(logits.shape[0], 1)
+            drafts = in_turn.drafts(logits, texts, made.starts[0], lambda scores, slot: scores.argmax(dim=-1))
     inside = made.starts[0][:, None] + torch.arange(block_size, device=drafts.device) < made.clean.shape[1]
     return drafts == made.targets[0], inside
-
-
-def _in_turn(in_turn: InTurn, logits: Tensor, made: MaskedBlocks) -> Tensor:
-    """Drafts (G, k) after the token of every slot 0, which the next-token head has said."""
-    texts = torch.nn.functional.pad(made.clean, (0, logits.shape[1])).repeat(logits.shape[0], 1)
-    return in_turn.drafts(logits, texts, made.starts[0], lambda scores, slot: scores.argmax(dim=-1))

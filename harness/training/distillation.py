@@ -89,7 +89,10 @@ def distil(model: OpenedModel, distill: Distillation, about: dict[str, Any], fil
     ends = [0, *accumulate(len(batch.items) for batch in batches)]
     whole = bisect_right(ends, len(answers)) - 1
     answers, missing = answers[: ends[whole]], batches[whole:]
-    _rewritten(file, header, answers)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_suffix(".partial")
+    partial.write_text("".join(json.dumps(line) + "\n" for line in (header, *map(asdict, answers))), encoding="utf-8")
+    partial.replace(file)  # exactly these whole lines
     progress.start([batch.task for batch in missing])
     session = StaticSession(model.module, leaves_out=True)
     stop = StopRule(token_ids=stop_ids_of(model.module.generation_config, model.tokenizer.eos_token_id))
@@ -143,12 +146,3 @@ def _held(file: Path, header: dict[str, object]) -> list[OwnAnswer]:
         other = next(key for key in header | first if first.get(key) != header.get(key))
         raise UserError(f"{file}: was made with another {other}; give another --out, or remove it to make the answers again")
     return answers
-
-
-def _rewritten(file: Path, header: dict[str, object], answers: Sequence[OwnAnswer]) -> None:
-    """The file with exactly these whole lines."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    whole = "".join(json.dumps(line) + "\n" for line in (header, *map(asdict, answers)))
-    partial = file.with_suffix(".partial")
-    partial.write_text(whole, encoding="utf-8")
-    partial.replace(file)

@@ -147,14 +147,11 @@ class OrderedStream(Dataset[T], Generic[T]):
         return self.batch_size * self.batches
 
     def __getitem__(self, index: int) -> T:
-        number, place = divmod(index, self.batch_size * WINDOW_BATCHES)
-        if number != self._window[0]:
-            self._window = (number, self._sorted_window(number))
-        return self._window[1][place]
-
-    def _sorted_window(self, number: int) -> list[T]:
         size = self.batch_size * WINDOW_BATCHES
-        examples = sorted((self.example_at(number * size + i) for i in range(size)), key=self.order_of)
-        batches = [examples[i : i + self.batch_size] for i in range(0, size, self.batch_size)]
-        random.Random(f"{self.seed}/{number}").shuffle(batches)
-        return [example for batch in batches for example in batch]
+        number, place = divmod(index, size)
+        if number != self._window[0]:
+            examples = sorted((self.example_at(number * size + i) for i in range(size)), key=self.order_of)
+            batches = [examples[i : i + self.batch_size] for i in range(0, size, self.batch_size)]
+            random.Random(f"{self.seed}/{number}").shuffle(batches)
+            self._window = number, [example for batch in batches for example in batch]
+        return self._window[1][place]

@@ -203,7 +203,7 @@ UTILISATION = 0.4
 """Share of the peak rate that training is assumed to reach, shown beside every figure made from it. Published runs of dense
 models report 0.3 to 0.6 (PaLM 0.46, arXiv 2204.02311, table 3), small models on one GPU less.
 """
-STATE_BYTES = {"weights": 4, "gradients": 4, "adam": 8}
+STATE_BYTES = 4 + 4 + 8
 """Per parameter: float32 weights, their gradients, and the two moments of Adam."""
 # Bytes that autograd keeps of a position in one layer, by width: hidden, query heads, KV heads, intermediate, keys seen (the
 # mask as numbers). Counted on the tensors that transformers' Qwen3 saves; norms are float32 even in mixed precision.
@@ -262,7 +262,7 @@ def training_cost(recipe: TrainRecipe, shape: ModelShape) -> TrainingCost:
         forward_flops=sum(operation.flops for operation in forward_operations(shape, dtype, whole)),
         passes_worth=4 if checkpointed else 3,
         positions=positions,
-        state_bytes=shape.params * sum(STATE_BYTES.values()),
+        state_bytes=shape.params * STATE_BYTES,
         copy_bytes=2 * shape.params if recipe.bf16 else 0,
         activation_bytes=activation_bytes(shape, positions, width, mixed=recipe.bf16, checkpointed=checkpointed),
         logit_bytes=positions * shape.vocab * _LOGIT_BYTES,

@@ -151,13 +151,6 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     return wrapped
 
 
-def stage_config(name: str, output_dir: Path) -> TrainingConfig:
-    """The Trainer's settings of one stage."""
-    stage = STAGES[name]
-    settings = stage.model_dump(include={*TrainingSettings.model_fields, "compile"})
-    return TrainingConfig(output_dir=output_dir, cpu=True, sampling="sequential", **settings)
-
-
 def train_reference(stage: str, root: Path) -> Path:
     """Train one stage under ``root`` (resuming from its last checkpoint) and export it; returns the exported folder.
 
@@ -170,7 +163,8 @@ def train_reference(stage: str, root: Path) -> Path:
     if before is not None and not (root / before / "export").is_dir():
         raise UserError(f"stage {stage} starts from {before}, which is not finished under {root}; train {before} there first")
     started = time.monotonic()
-    config = stage_config(stage, root / stage)
+    settings = STAGES[stage].model_dump(include={*TrainingSettings.model_fields, "compile"})
+    config = TrainingConfig(output_dir=root / stage, cpu=True, sampling="sequential", **settings)
     set_seed(config.seed)
     if before is None:
         tokenizer: Any = build_tokenizer()

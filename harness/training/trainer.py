@@ -188,8 +188,7 @@ def train(config: TrainingConfig, model: PreTrainedModel, dataset: torch.utils.d
     if config.compile:
         model.compile(dynamic=True)  # batches differ in width; in place, so that checkpoints stay the module's own
     run_trainer(config, model, dataset, Collator(config, ids), SbdTrainer).save_model()
-    untyped: Any = model.config
-    untyped.use_cache = True  # the Trainer switches it off, and generate() would then read every prompt anew
+    model.config.use_cache = True  # the Trainer switches it off, and generate() would then read every prompt anew
 
 
 FLOAT32_ATTENTION = "sdpa_float32"

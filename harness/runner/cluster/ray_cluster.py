@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from harness.errors import MissingExtraError, SbdError, UserError
 from harness.record.schema import RunHeader
-from harness.runner.cluster.protocol import LostError, NodeTask
-from harness.runner.cluster.ray_worker import Unit, header_here
+from harness.runner.cluster.protocol import STARTING, LostError, NodeTask
+from harness.runner.cluster.ray_worker import header_here, taken_here
 from harness.runner.job import machine_here
 from harness.runner.protocols import Machine
-from harness.runner.recorder import Entry
+from harness.runner.recorder import Begun, Entry
 from harness.scenario.part import Part
 
 NODE_RESOURCE = "sbd"
@@ -29,13 +29,30 @@ SOME = 0.001
 """The amount that Ray's accelerator_type asks for: any node that has it."""
 
 
-class RayUnit(Unit):
-    """A unit that asks Ray where it is."""
+class RayUnit:
+    """A unit of a run on the node that Ray gives it, in its own process."""
 
     def __init__(self, order: NodeTask, machine: Callable[[], Machine], threads: str | None) -> None:
-        import ray
+        """``machine``: how a node finds its own. ``threads``: the sender's OMP_NUM_THREADS, so that torch chooses as there."""
+        os.environ.pop("OMP_NUM_THREADS", None)  # Ray sets it to the CPUs asked for
+        if threads is not None:
+            os.environ["OMP_NUM_THREADS"] = threads
+        self._entries = _taken(order, machine)  # nothing runs before the first entry is asked for
 
-        super().__init__(order, ray.get_runtime_context().get_node_id(), machine, threads)
+    def next(self) -> Entry | None:
+        """The next entry; None after the last. The first comes before anything heavy is loaded and says that a place exists.
+
+        Raises:
+            UserError and its kind: this node cannot take part in the run.
+        """
+        return next(self._entries, None)
+
+
+def _taken(order: NodeTask, machine: Callable[[], Machine]) -> Iterator[Entry]:
+    import ray
+
+    yield Begun(case_id="", what=STARTING)
+    yield from taken_here(order, ray.get_runtime_context().get_node_id(), machine())
 
 
 class RayCluster:

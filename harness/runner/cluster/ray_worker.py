@@ -20,41 +20,17 @@ from harness.progress import Progress
 from harness.record.by_machine import CEILINGS
 from harness.record.identity import IDENTITY
 from harness.record.schema import RunHeader
-from harness.runner.cluster.protocol import STARTING, NodeTask
+from harness.runner.cluster.protocol import NodeTask
 from harness.runner.identity import source_digest
 from harness.runner.job import Job, make_header, refuse_other_execution
 from harness.runner.protocols import Machine
-from harness.runner.recorder import Begun, Entry
+from harness.runner.recorder import Entry
 from harness.runner.work import work_of
 from harness.runner.worker import take
 from harness.scenario.part import Part
 from harness.scenario.scenario import Scenario
 
 ON_NODES = "in a run over a cluster every node has its own: see the session entries"
-
-
-class Unit:
-    """A unit of a run on this node, in its own process."""
-
-    def __init__(self, order: NodeTask, node: str, machine: Callable[[], Machine], threads: str | None = None) -> None:
-        """``machine``: how a node finds its own. ``threads``: the sender's OMP_NUM_THREADS, so that torch chooses as there."""
-        os.environ.pop("OMP_NUM_THREADS", None)  # Ray sets it to the CPUs asked for
-        if threads is not None:
-            os.environ["OMP_NUM_THREADS"] = threads
-        self._entries = _taken(order, node, machine)  # nothing runs before the first entry is asked for
-
-    def next(self) -> Entry | None:
-        """The next entry; None after the last. The first comes before anything heavy is loaded and says that a place exists.
-
-        Raises:
-            UserError and its kind: this node cannot take part in the run.
-        """
-        return next(self._entries, None)
-
-
-def _taken(order: NodeTask, node: str, machine: Callable[[], Machine]) -> Iterator[Entry]:
-    yield Begun(case_id="", what=STARTING)
-    yield from taken_here(order, node, machine())
 
 
 def header_here(order: NodeTask, machine: Callable[[], Machine]) -> RunHeader:

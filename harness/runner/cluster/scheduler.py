@@ -102,14 +102,19 @@ def _refuse_what_nodes_cannot(job: Job) -> None:
             raise UserError(f"part {part.name}: device {part.device}: a cluster numbers its GPUs itself; give device: cuda")
 
 
+@dataclass
 class _Spread:
     """One call of a run over a cluster."""
 
-    def __init__(self, job: Job, store: RunStore, cluster: Cluster, progress: Progress, order: NodeTask) -> None:
-        self._job, self._store, self._cluster, self._progress = job, store, cluster, progress
-        self._order = order
-        self._held = store.resume(job.resolved, job.digest)
-        self._keeper = Recorder(store, progress, job, self._held)
+    _job: Job
+    _store: RunStore
+    _cluster: Cluster
+    _progress: Progress
+    _order: NodeTask
+
+    def __post_init__(self) -> None:
+        self._held = self._store.resume(self._job.resolved, self._job.digest)
+        self._keeper = Recorder(self._store, self._progress, self._job, self._held)
         self._flights: dict[Any, _Flight] = {}
         self._waiting: deque[Share] = deque()
         self._idle_since_s: float | None = None
