@@ -41,10 +41,10 @@ a run can afford is enough: after 5 it is 30 % too low. Found as by Welch's proc
 MOST_LEAD_IN = 1 / 4
 """Share of the time of arrivals: a lead-in that would be longer leaves no steady part, and the sample is not settled."""
 UNSETTLED = 0.05
-"""Probability with which a load that settles is found not to, by the t test alone. In 50 to 120 simulated runs each of 3 and 6
-starts with 4 slots, samples without a steady part included, it was found not to at 50 % of what the server can answer in 2 to
-4 %; at 70 % in 6 and 10 % with 200 requests, in 7 and 24 % with 48; at 90 % in 4 and 10 %, with 48 in 48 and 93 %; at 120 % in
-72 to 100 %; at 150 % in 100 %.
+"""Probability with which a load that settles is found not to, by the t test. In 60 to 200 simulated runs each of 3 and 6 starts
+with 4 slots (benchmarks/simulated_load), the t test or a sample without a steady part found it not to, with 200 requests: at 50
+and 70 % of what the server can answer in 2 to 3 %; at 90 % in 23 and 35 %; above 100 % always. With 48 requests: at 50 % in 19
+and 32 %; at 70 % in 91 and 99 %.
 """
 MOST_R = 0.999
 """A correlation of 1 has no finite z."""
