@@ -19,9 +19,9 @@ from harness.runner.options import RunOptions
 from harness.runner.subprocesses import ChildTask, FreshInterpreter
 from harness.scenario.plan import Share
 from tests.helpers.child_processes import InThisProcess
+from tests.helpers.fake_cluster import FakeCluster
 from tests.helpers.fake_machine import SCENARIO, FakeEngine, fake_machine
 from tests.helpers.scenarios import write
-from tests.runner.test_scheduler import FakeCluster
 
 
 @given(from_type(RunOptions), none() | from_type(Share), integers(1, 8))
