@@ -34,6 +34,8 @@ SHAPE = ModelShape(name="toy-60m", layers=8, hidden=512, intermediate=1536, head
 ALWAYS = {"wall_speedup", "identical_to_ntp", "accuracy_difference"}
 """Figures that a cell is built of."""
 PROMPT_S, STOLEN, JOULES = 0.02, {"steal_s": 1e6}, "cpu_energy_j"
+UNEVEN = 1e-3
+"""Most by which a token of NTP takes longer or shorter in a decode: times that are whole multiples show a coarse clock."""
 BEYOND, POWER = 1.1, "_power"
 """A bound that the truth exceeds by 10 %, and the end of the name of its claim."""
 LESS = ("5_s", "0_s", "joules_per_token")
@@ -159,7 +161,8 @@ def paired_run(
         joules: of each decode, NTP's too; ``void``: those that lose their times. Both have the shape (1 + arms, ...).
     """
     every = np.concatenate([np.zeros((1, *logs.shape[1:])), logs])
-    seconds, of_prompt = (TOKEN_S * tokens[None, :, None] * np.exp(-every)).tolist(), tasks or [0] * len(tokens)
+    each_s = TOKEN_S * np.random.default_rng(len(tokens)).uniform(1 - UNEVEN, 1 + UNEVEN, (1, *logs.shape[1:]))
+    seconds, of_prompt = (each_s * tokens[None, :, None] * np.exp(-every)).tolist(), tasks or [0] * len(tokens)
     base = header(len(logs), 1 + max(of_prompt))
     names = [None if clusters is None else f"c{clusters[p]}" for p in range(len(tokens))]
     rows = [[row(f"p{p}", int(count), cluster=names[p])] for p, count in enumerate(tokens)]

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats as scipy_stats
 
 from harness.stats.quantity import Quantity
-from harness.stats.two_runs import Observations, RatioOfRuns, ratio_of_runs, sign_test_p, within_pooled
+from harness.stats.two_runs import Observations, RatioOfRuns, percentile_ratio, ratio_of_runs, sign_test_p, within_pooled
 
 BASE = np.array([0.00, 0.03, 0.01])
 NEW = np.array([0.11, 0.08, 0.12, 0.10, 0.09])
@@ -125,3 +125,21 @@ def test_a_percentile_keeps_the_wider_interval_and_one_that_few_values_cannot_bo
     assert "40 values in 4 processes are too few to bound percentile 95" in (
         within_pooled(wide, [one[:10] for one in values], 95).reason or ""
     )
+
+
+def test_a_ratio_of_percentiles_is_that_of_all_values_with_the_interval_of_pseudo_values() -> None:
+    """Scipy's t interval of four pseudo-values, 4 times the log ratio of all less 3 times that of the others."""
+    over, under = np.random.default_rng(6).exponential(size=(2, 4, 60)) + 1
+
+    def log_ratio(kept: list[int]) -> float:
+        a, b = (np.percentile(side[kept].flatten(), 50, method="median_unbiased") for side in (over, under))
+        return math.log(a / b)
+
+    whole = log_ratio([0, 1, 2, 3])
+    pseudo = [4 * whole - 3 * log_ratio([i for i in range(4) if i != left]) for left in range(4)]
+    half = scipy_stats.t.ppf(0.975, 3) * scipy_stats.sem(pseudo)
+    found = percentile_ratio(over.tolist(), under.tolist(), 50, 240)
+    assert (found.value, found.low, found.high) == pytest.approx(
+        (math.exp(whole), math.exp(whole - half), math.exp(whole + half))
+    )
+    assert percentile_ratio(over[:2].tolist(), under[:2].tolist(), 50, 120).low is None

@@ -1,7 +1,8 @@
 """Figures over the requests of a served arm: percentiles of what they waited for, rates and goodput, and each against NTP's.
 
 One figure a process, over the requests that count in all its samples (harness.analysis.tally.requests). The interval is over
-processes, each with arrivals of its own, and with prompts of its own where they are generated.
+processes, each with arrivals of its own, and with prompts of its own where they are generated. A percentile's ratio to NTP's is
+of all processes together.
 
 A percentile is the median-unbiased one (R. Hyndman and Y. Fan, The American Statistician 50, 1996, 361, definition 8). Other
 benchmarks take the linear one, which is too low for a high percentile of few requests. With 40 it confirmed "at most the truth"
@@ -21,7 +22,7 @@ from harness.analysis.tally.tally import Decodes, Key
 from harness.frozen import frozen
 from harness.scenario.metrics import REQUEST_PERCENTILES, WAITS, names_of
 from harness.stats.quantity import Quantity, absent
-from harness.stats.two_runs import over_processes, within_pooled
+from harness.stats.two_runs import over_processes, percentile_ratio, within_pooled
 
 BEYOND = 5
 """Requests of a process to be expected beyond a percentile that has an interval: a burst of a queue holds several."""
@@ -128,10 +129,14 @@ def request_figures(one: ArmBesideNtp, level: float) -> Figures:
     found: Figures = {}
     for wait in WAITS:
         every = [{at: each.percentiles(wait) for at, each in side.items()} for side in (both, beside, own)]
-        values = [each.waited_s(wait) for each in own.values()]
+        values, over, under = (
+            [side[at].waited_s(wait) for at in of] for side, of in ((own, own), (beside, both), (both, both))
+        )
         for percent in REQUEST_PERCENTILES:
             mine, theirs, ours = ({at: each[percent] for at, each in side.items()} for side in every)
             waited, sped = _one_side(own, ours, level), _ratio(both, theirs, mine, level)
+            if sped.value is not None:
+                sped = percentile_ratio(over, under, percent, sped.n, level)
             why = _few(min(map(len, values)), wait, percent, BEYOND)
             waited = waited.without_interval(why) if why else within_pooled(waited, values, percent, level)
             found[f"{wait}_p{percent}_s"] = waited
