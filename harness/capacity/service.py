@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from math import ceil, inf
 
 import numpy as np
@@ -141,7 +141,7 @@ class Candidate:
 
     def simulated(self) -> DeploymentPlan | None:
         """The fewest replicas whose percentiles keep the goal in simulation."""
-        goal, trials = self.goal, dict[float, Trial]()
+        goal, column = self.goal, self.steady
         engine = QueueEngine(
             step_s=self.prices.as_function(self.reading),
             largest_batch=min(self.largest_batch, int(self.prices.rows[-1])),
@@ -149,13 +149,10 @@ class Candidate:
             tokens_per_pass=self.arm.tokens_per_step,
         )
 
+        @cache
         def at(load: float) -> Trial:
-            if load not in trials:
-                column = self.steady
-                rows = np.interp(load, column.users(goal.think_s), column.rows)
-                once_s = float(column.at(column.open_s + column.read_s, rows))
-                trials[load] = trial(goal, engine, load, once_s)
-            return trials[load]
+            rows = np.interp(load, column.users(goal.think_s), column.rows)
+            return trial(goal, engine, load, float(column.at(column.open_s + column.read_s, rows)))
 
         largest = largest_kept(lambda load: at(load).keeps(goal), self.load, whole=goal.users is not None)
         if largest < _least(goal):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from statistics import NormalDist
 from typing import Any
 
@@ -99,16 +99,16 @@ class StepPrices:
         first, second = (np.interp(every, [0, *self.rows], [0.0, *line]) for line in self.decode_s)
         slope = ((second - first) / (high - low)).tolist()
         base = (first - np.array(slope) * low).tolist()
-        read: dict[tuple[int, float], list[float]] = {}
+
+        @cache
+        def read_s(tokens: int, offset: float) -> Any:
+            return (np.interp(every, [0, *self.rows], self.reading_at(tokens, offset)) - first).tolist()
 
         def step_s(tokens: int, offset: float, rows: int, context: float) -> float:
             decode: float = base[rows] + slope[rows] * context
-            if not tokens:
-                return decode
-            key = reading.priced(tokens), round(offset / CHUNK_STEP) * CHUNK_STEP
-            if key not in read:
-                read[key] = (np.interp(every, [0, *self.rows], self.reading_at(*key)) - first).tolist()
-            return decode + read[key][rows]
+            if tokens:
+                decode += read_s(reading.priced(tokens), round(offset / CHUNK_STEP) * CHUNK_STEP)[rows]
+            return decode
 
         return step_s
 

@@ -95,10 +95,9 @@ class ModelOptions(Options):
         Raises:
             UserError: an unknown dtype or format, with the nearest known ones; fewer than one device or stage.
         """
-        weights = None if self.weights is None else WEIGHT_FORMATS[_known("weight format", self.weights, WEIGHT_FORMATS)]
         return Deployment(
             dtype=_known("dtype", self.dtype, DTYPE_BYTES),
-            weights=weights,
+            weights=None if self.weights is None else WEIGHT_FORMATS[_known("weight format", self.weights, WEIGHT_FORMATS)],
             kv_dtype=None if self.kv_dtype is None else _known("dtype", self.kv_dtype, DTYPE_BYTES),
             tensor_parallel=tensor_parallel,
             expert_parallel=self.expert_parallel,

@@ -42,12 +42,12 @@ def explain_drawings(comparison: Comparison, run: Run, part: str, name: str) -> 
     answering = [(cell, cell.arm(labels.get((cell.part, cell.batch_size)))) for cell in chosen]
     shown = [(cell, arm) for cell, arm in answering if arm is not None and not arm.is_ntp]
     falls = [waterfall_of(cell, arm, claimed_of(comparison, cell, arm)) for cell, arm in shown]
-    highlighted = [(cell.batch_size, arm.label) for cell, arm in shown]
+    highlighted, untimed = [(cell.batch_size, arm.label) for cell, arm in shown], "" if chosen[0].timed else UNTIMED
     unmetered = (arm.figures[figures_bars.ENERGY].reason for cell in cells for arm in cell.arms if arm.figures)
     found: list[Found] = [
         *(_at(cell, drawn, cells) for cell in chosen for drawn in _arms(cell)),
         figures_factors.waterfall([fall for fall in falls if fall is not None])
-        or f"From passes to the clock: {_no_factors(shown, chosen)}",
+        or f"From passes to the clock: {untimed or _no_factors(shown)}",
         figures_load.speed_by_load(speeds_by_load(cells)),
         figures_load.straggler_loss(cells) or _no_stragglers(cells),
         *(_at(cell, pass_time(cell), cells) for cell in chosen),
@@ -55,7 +55,7 @@ def explain_drawings(comparison: Comparison, run: Run, part: str, name: str) -> 
         figures_roofline.roofline_plot(roofline_points(cells), cells[0].roofs) or f"Passes under the roofline: {NO_TIME}",
         figures_bars.bandwidth_bars(bandwidths(telling)) or f"Bandwidth: {NO_TIME}",
         figures_factors.predicted_measured(residuals(chosen), highlighted)
-        or f"Predicted against measured: {_no_prediction(chosen)}",
+        or f"Predicted against measured: {untimed or _no_prediction(chosen[0])}",
         *_acceptance(run, shown, telling),
         figures_bars.energy_bars(telling) or f"Energy: {next(filter(None, unmetered), 'no arm was metered')}",
     ]
@@ -102,18 +102,14 @@ def _arms(cell: Cell) -> Iterator[Drawing | None]:
         yield figures_bars.ways_compared(several, cell.timed)
 
 
-def _no_factors(shown: Shown, cells: list[Cell]) -> str:
-    if not cells[0].timed:
-        return UNTIMED
+def _no_factors(shown: Shown) -> str:
     if not shown:
         return "no arm besides NTP answers the question here"
     return shown[0][1].pass_parts.forward_s.reason or shown[0][1].wall_speedup.reason or "the factors are not known"
 
 
-def _no_prediction(cells: list[Cell]) -> str:
-    if not cells[0].timed:
-        return UNTIMED
-    reasons = reasons_in_words(cells[0].rung_reasons)
+def _no_prediction(cell: Cell) -> str:
+    reasons = reasons_in_words(cell.rung_reasons)
     return "; ".join(f"{rung}: {why}" for rung, why in reasons.items()) or "there is no arm to compare"
 
 

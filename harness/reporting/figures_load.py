@@ -39,8 +39,13 @@ def speed_by_load(lines: Sequence[SpeedByLoad]) -> Drawing | None:
         axes.axhline(1, color=MUTED, lw=0.8)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")  # as a break-even is interpolated
+        named = []  # where a line crosses 1, and what a square stands for
         for colour, one in zip(SERIES, shown, strict=False):
             _draw(axes, one, colour)
+            ends = [gone for gone in (one.measured_break_even, one.predicted_break_even) if gone is not None]
+            named += [Named(text=formatting.figure(gone, 2), at=(gone, 1.0), colour=colour) for gone in ends]
+            arrived = [(at.words, (at.in_flight, at.speed.value or 1.0)) for at in one.arrived]
+            named += [Named(text=text, at=at, colour=colour) for text, at in arrived]
         ticks = sorted({size for one in shown for size, _ in one.measured})
         name_lines(axes)
         log_ticks(axes.xaxis, ticks)
@@ -49,12 +54,6 @@ def speed_by_load(lines: Sequence[SpeedByLoad]) -> Drawing | None:
         in_flight = any(one.in_flight for one in shown)
         axes.set_xlabel("requests in flight" if in_flight else "batch size (requests at once)")
         axes.set_ylabel("speed against NTP")
-        named = []  # where a line crosses 1, and what a square stands for
-        for colour, one in zip(SERIES, shown, strict=False):
-            ends = [gone for gone in (one.measured_break_even, one.predicted_break_even) if gone is not None]
-            named += [Named(text=formatting.figure(gone, 2), at=(gone, 1.0), colour=colour) for gone in ends]
-            arrived = [(at.words, (at.in_flight, at.speed.value or 1.0)) for at in one.arrived]
-            named += [Named(text=text, at=at, colour=colour) for text, at in arrived]
         name_points(axes, named, [(size, speed.value or 1.0) for one in shown for size, speed in one.measured])
         marks: Marks = ("measured", "predicted") if any(one.predicted for one in shown) else ("measured",)
         return drawing(figure, "Speedup by load", " ".join(map(_sentences, shown)), marks)

@@ -66,8 +66,11 @@ def roofline_plot(points: Sequence[RooflinePoint], roofs: Sequence[Roof]) -> Dra
             axis.set_minor_locator(NullLocator())
         axes.set(xlabel="arithmetic intensity, modelled (flops per byte)", ylabel="attained (GFLOP/s)")
         several = len({point.batch_size for point in points}) > 1
-        names = [(f"{point_words(one)}, batch {one.batch_size}" if several else point_words(one), one) for one in named(points)]
-        name_points(axes, [Named(text=text, at=_place(one)) for text, one in names], list(map(_place, points)))
+        names = [
+            Named(text=f"{point_words(one)}, batch {one.batch_size}" if several else point_words(one), at=_place(one))
+            for one in named(points)
+        ]
+        name_points(axes, names, list(map(_place, points)))
         marks = ("measured", "modelled") + ("predicted",) * any(point.predicted_flops_per_s for point in points)
         return drawing(figure, "Passes under the roofline", roofline_sentence(points, roofs), marks)
 

@@ -123,8 +123,14 @@ def row_of(path: Path) -> tuple[GalleryRow, Seal | None]:
 def _listed(path: Path, row: GalleryRow, seal: Seal | None, restored_by: str = "") -> dict[str, Any]:
     """One run, with what its folder holds. ``files``: name and description; ``not_linked``: pages of others, and why."""
     pages = {name: state for name, _, state in pages_of(path, seal) if not state.startswith(OWN)}
-    words = {HEADER: "header", f"{SAMPLES}.gz": "samples", SAMPLES: "samples", f"{EVENTS}.gz": "events", EVENTS: "events"}
-    words |= {REPORTS[1]: "comparison, JSON"}
+    words = {
+        HEADER: "header",
+        f"{SAMPLES}.gz": "samples",
+        SAMPLES: "samples",
+        f"{EVENTS}.gz": "events",
+        EVENTS: "events",
+        REPORTS[1]: "comparison, JSON",
+    }
     return {
         "folder": quote(os.fsencode(path.name)),
         "row": row,
