@@ -93,6 +93,7 @@ class DraftModel(Drafter):
     below: Drafter | None = None
     least_confidence: float = 0.0
     figures: FiguresOf | None = None
+    _held: list[list[int]] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         self._below = self.below or Drafter()
@@ -102,7 +103,7 @@ class DraftModel(Drafter):
         room = max_new_tokens + 2 * (self.tokens + self._below.tokens) + SLACK
         self._capacity = max(map(len, prompts)) + room
         self.session.reset(len(prompts), self._capacity)
-        self._held: list[list[int]] = [[] for _ in prompts]
+        self._held = [[] for _ in prompts]
         self._below.begin(prompts, max_new_tokens)
 
     def propose(self, sequences: Sequences, wanted: Sequence[int]) -> Proposal:
