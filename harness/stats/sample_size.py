@@ -219,15 +219,17 @@ def percentile_over_processes(
     cells = gather(np.array([[value] for value in values]), prompts, processes)
     empty = cells.counts == 0
     table = cells.sums[:, :, 0] / np.maximum(cells.counts, 1)
-    if empty.any():
+    if empty.any() and not cells.own:
         table = np.exp(filled(np.log(np.where(empty, 1.0, table)), empty))
-    found, told = percentile(table.mean(axis=1).tolist(), percent, confidence, cells.unit.tolist()), table.shape[1]
+    by_prompt, told = table.sum(axis=1) if cells.own else table.mean(axis=1), table.shape[1]
+    found = percentile(by_prompt.tolist(), percent, confidence, cells.unit.tolist())
     if found.value is None or not found.low or found.high is None or cells.too_empty:
         return replace(found, processes=told).without_interval(cells.too_empty or "a value of 0 has no ratio")
     between, beside = 0.0, "these processes only"
     if told >= FEWEST_PROCESSES:
-        own = np.log(np.quantile(table, percent / 100, axis=0, method="inverted_cdf"))
-        between = t_reach(told - 1, confidence) * float(own.std(ddof=1)) / math.sqrt(told)
+        columns = [column[~lacks] if cells.own else column for column, lacks in zip(table.T, empty.T, strict=True)]
+        by_process = np.log([np.quantile(column, percent / 100, method="inverted_cdf") for column in columns])
+        between = t_reach(told - 1, confidence) * float(by_process.std(ddof=1)) / math.sqrt(told)
         beside = f"and t over {told} processes"
     low, high = (
         found.value * math.exp(side * math.hypot(math.log(end / found.value), between))

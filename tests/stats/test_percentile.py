@@ -1,6 +1,7 @@
 """Percentiles against scipy's own interval, and by counting."""
 
 import math
+import statistics
 
 import numpy as np
 import pytest
@@ -68,3 +69,15 @@ def test_a_lost_decode_is_filled_from_its_prompt_and_process() -> None:
     whole = percentile_over_processes(values, prompts, processes, 50)
     rest = percentile_over_processes(values[1:], prompts[1:], processes[1:], 50)
     assert rest.value == pytest.approx(whole.value, rel=1e-9) and rest.n == 40
+
+
+def test_processes_with_prompts_of_their_own_widen_by_their_percentiles() -> None:
+    """Of 20 prompts each in three: the percentile of all 60, and t(2) over the processes' medians added as a square."""
+    values = [[math.exp(i / 20 + shift) for i in range(20)] for shift in (0.0, 0.1, -0.1)]
+    every = [value for column in values for value in column]
+    found = percentile_over_processes(every, list(range(60)), [i // 20 for i in range(60)], 50)
+    alone, medians = percentile(every, 50), [math.log(sorted(column)[9]) for column in values]
+    between = 4.302653 * statistics.stdev(medians) / math.sqrt(3)
+    assert found.value == alone.value and found.low is not None and alone.low is not None and found.value is not None
+    away = math.hypot(math.log(alone.low / found.value), between)
+    assert math.log(found.value / found.low) == pytest.approx(away, rel=1e-6) and found.n == 60
