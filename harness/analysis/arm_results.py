@@ -18,8 +18,6 @@ from harness.stats.quantity import Quantity, absent, exact, quotient
 from harness.stats.sample_size import prompts_for_width
 
 NOT_PER_PASS = "the forward passes were not timed one by one"
-
-
 ESTIMATED = (
     "decode time is estimated: the pass that reads the prompt drafts too, so it counts as one pass, and its time beyond that "
     "of NTP on the same prompt is decode time"

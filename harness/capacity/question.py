@@ -186,7 +186,9 @@ class ServiceGoal:
     @property
     def load(self) -> float:
         """Users, or requests per second."""
-        return float(self.users or self.requests_per_s or (self.trace.requests_per_s if self.trace else 0.0))
+        load = self.users or self.requests_per_s or (self.trace.requests_per_s if self.trace else None)
+        assert load is not None
+        return float(load)
 
     @property
     def prompts(self) -> Counts:

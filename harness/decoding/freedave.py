@@ -126,7 +126,7 @@ def _pass(session: ModelSession, request: DecodeRequest, rows: list[NestedRow], 
     logits, made = make_pass(session, segments, fed)
     said = session.read(_sample(usable(logits, suppressed), rows, request))
     session.keep(commits)
-    decided, final = zip(*map(_advance, rows, said), strict=True)
+    decided, final = zip(*(_advance(row, tokens) for row, tokens in zip(rows, said, strict=True)), strict=True)
     return made.described(role, commits, decided, final)
 
 

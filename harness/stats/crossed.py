@@ -23,11 +23,8 @@ from harness.stats.quantity import FEWEST_PROCESSES, Floats, Spread, Variance
 
 Ints = npt.NDArray[np.int64]
 
-
 SHARE_FILLED = 0.8
 """Of the prompts that every process must have: two processes then share prompts, and few cells are estimated."""
-
-
 NO_SPREAD = 1e-12
 
 

@@ -21,6 +21,7 @@ from harness.stats.ratios import within
 
 SAME_RATIO = "all processes and prompts gave the same ratio: no spread, no interval"
 SAME = "all processes gave the same figure: no spread, no interval"
+TOO_FEW = f"an interval over processes takes {FEWEST_PROCESSES} of them"
 File = Mapping[int, float]
 """Of each request, by its place: what it adds to the log figure of its file, which is the mean over them."""
 
@@ -121,7 +122,7 @@ def over_processes(values: Sequence[float], n: int, confidence: float = CONFIDEN
     mean, method = float(data.mean()), f"over {count} processes"
     shown = Quantity(value=math.exp(mean) if logarithmic else mean, n=n, processes=count)
     if count < FEWEST_PROCESSES:
-        return shown.without_interval(f"an interval over processes takes {FEWEST_PROCESSES} of them")
+        return shown.without_interval(TOO_FEW)
     error = Variance(float(data.var(ddof=1)) / count, count - 1)
     if logarithmic:
         return _within(shown, [error], confidence, SAME, f"t on logarithms {method}")
@@ -149,7 +150,7 @@ def percentile_ratio(
 
     shown = Quantity(value=math.exp(without(None)), n=n, processes=count)
     if count < FEWEST_PROCESSES:
-        return shown.without_interval(f"an interval over processes takes {FEWEST_PROCESSES} of them")
+        return shown.without_interval(TOO_FEW)
     error = Variance((count - 1) * float(np.var([without(i) for i in range(count)])), count - 1)
     return _within(shown, [error], confidence, SAME, f"t by the jackknife over {count} processes")
 
