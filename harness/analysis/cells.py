@@ -15,7 +15,7 @@ from harness.analysis.figures import accuracy as on_accuracy
 from harness.analysis.figures.arms import ArmBesideNtp, CellContext, beside_ntp
 from harness.analysis.figures.baseline import baseline_check, ceiling_check
 from harness.analysis.judge.highlight import picked
-from harness.analysis.results import ArmResult, Cell, Highlight, Simultaneous
+from harness.analysis.results import ArmResult, BaselineCheck, Cell, Highlight, Simultaneous
 from harness.analysis.tally.by_request import Tallies
 from harness.analysis.tally.prices import read_calibration
 from harness.analysis.tally.pricing import Pricer
@@ -113,6 +113,8 @@ def _cell(
 ) -> Cell:
     first, results = cases[0], _distinct_labels([arm_result(one) for one in arms])
     check = baseline_check(cases, tallies, [one.arm for one in arms], place.why_unchecked)
+    if check.state == "unchecked":
+        check = _checked_in_another_part(first, tallies) or check
     bounded = place.timed and not place.imported
     same = ("part", "task", "batch_size", "dtype", "device", "attention", "session", "execution", "tensor_parallel")
     return Cell(
@@ -133,6 +135,18 @@ def _cell(
         remarks=place.remarks,
         population=_population(tallies.run.header.written(first.part).workload, len({case.task for case in cases})),
     )
+
+
+def _checked_in_another_part(first: CaseHeader, tallies: Tallies) -> BaselineCheck | None:
+    """NTP of the same engine and batch size beside generate(), where another part of the run has both."""
+    engine = ("batch_size", "model", "dtype", "device", "attention", "session", "execution", "tensor_parallel")
+    for case in tallies.run.cases:
+        if case.arm.method == "ntp" and all(getattr(case, name) == getattr(first, name) for name in engine):
+            cases = _cases(tallies.run, case.part, case.batch_size)
+            check = baseline_check(cases, tallies, [arm for arm, _ in beside_ntp(cases, tallies)], "")
+            if check.state != "unchecked":
+                return replace(check, part=case.part)
+    return None
 
 
 def _population(work: WrittenWork, tasks: int) -> str:

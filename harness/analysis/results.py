@@ -191,7 +191,8 @@ class BaselineCheck:
     """Whether the NTP arm is as fast as the ``best`` (fastest) mode and writes the same; ``reason`` says why it is unchecked.
 
     *kept_up*: shown to be as fast, with the same tokens. *slow*: shown to be slower. *not_shown*: neither. *different_tokens*:
-    the work differs, so times are not comparable. *unchecked*: nothing was compared.
+    the work differs, so times are not comparable. *unchecked*: nothing was compared. ``part``: where it was compared, if that
+    is another part of the run with the same engine and batch size.
     """
 
     state: BaselineState
@@ -200,6 +201,7 @@ class BaselineCheck:
     reason: str | None = None
     tokens: TokenCheck | None = None
     ceiling: CeilingCheck | None = None
+    part: str | None = None
 
     @property
     def has_engines(self) -> bool:

@@ -213,8 +213,8 @@ def headlines(held: Sequence[Held], comparison: Comparison) -> list[Headline]:
 
     It is the claim about the clock, or that about passes where a clock was not there to judge it.
     """
-    lines = []
-    for place in dict.fromkeys(one.place for one in held):
+    lines, places = [], dict.fromkeys(one.place for one in held)
+    for place in places:
         asked = [one for metric in (ASKED, TIMELESS) for one in held if (one.place, one.judgement.metric) == (place, metric)]
         known = [one for one in asked if one.judgement.value.value is not None] or asked
         for one in known[:1]:
@@ -228,7 +228,8 @@ def headlines(held: Sequence[Held], comparison: Comparison) -> list[Headline]:
             for cell in comparison.cells:
                 arm = cell.arm(judged.cell.get("arm"))
                 if arm is not None and cell.is_summary and (cell.part, str(cell.batch_size)) == place:
-                    parts += filter(None, (arm.label, kept(cell, arm), faster(cell, arm)))
+                    where = f"{cell.part}, {cell.size_words}" if len(places) > 1 else ""
+                    parts += filter(None, (where, arm.label, kept(cell, arm), faster(cell, arm)))
             if judged.state == "void":
                 parts.append(judged.reason.partition(";")[0])
             lines.append(Headline(asked=one.name, state=judged.state, word=judged.word, found=", ".join(parts)))

@@ -66,7 +66,7 @@ def baseline(cell: Cell) -> str:
         return f"{check.reason}: {follows}."
     if speed is None or speed.value is None:
         return f"The NTP arm was not held against transformers' generate(): {check.reason}."
-    ground = ", ".join(text for text in (interval(speed), check.best) if text)
+    ground = ", ".join(text for text in (interval(speed), check.best, check.part and f"part {check.part}") if text)
     ran = f"The NTP arm ran at {formatting.ratio(speed.value)} the speed of transformers' own generate() at its best ({ground})"
     if check.has_engines:
         ran = f"NTP is {formatting.ratio(speed.value)} the best engine here ({ground})"
@@ -77,7 +77,7 @@ def baseline(cell: Cell) -> str:
 
 def interval(speed: Quantity) -> str:
     """``95 % interval 2.38–2.76``, or the reason for its absence."""
-    found, why = ends(speed), f"no interval: {speed.reason}" if speed.reason else ""
+    found, why = ends(speed), f"no interval: {speed.reason.removesuffix(': no interval')}" if speed.reason else ""
     return f"95\u00a0% interval {found}" if found else why
 
 

@@ -15,7 +15,7 @@ from harness.reporting.page import render
 from harness.scenario.servers import BESIDE
 from harness.stats.quantity import Quantity, absent
 from tests.helpers import synthetic_run as synthetic
-from tests.helpers.environments import with_header
+from tests.helpers.environments import with_cases, with_header
 from tests.helpers.judged_runs import judged
 from tests.helpers.published import compared
 
@@ -42,6 +42,27 @@ def test_the_fastest_mode_is_what_counts():
     )
     assert "at 1.20x the speed of transformers" in render(run, comparison)
     assert [arm.label for arm in comparison.cells[0].arms] == [arm.label for arm in synthetic.ARMS]
+
+
+def test_a_part_is_held_against_generate_by_another_part_of_its_engine():
+    """A slow NTP is found out where the scenario checks it elsewhere; not at another batch size or in another execution."""
+    slow = synthetic.Arm(label="generate(), static cache", cache="static", slower=0.6)
+    parts = [
+        synthetic.Part(name="checked", arms=(*synthetic.ARMS, slow)),
+        synthetic.Part(name="same"),
+        synthetic.Part(name="batched", batch_size=2),
+        synthetic.Part(name="graphs"),
+    ]
+    run = with_cases(synthetic.build(*parts), lambda case: {"execution": "graphs"} if case.part == "graphs" else {})
+    cells = compare(run).cells
+    checks = {cell.part: (cell.baseline_check.state, cell.baseline_check.part) for cell in cells if cell.is_summary}
+    assert checks == {
+        "checked": ("slow", None),
+        "same": ("slow", "checked"),
+        "batched": ("unchecked", None),
+        "graphs": ("unchecked", None),
+    }
+    assert "generate(), static cache, part checked" in render(run, compare(run))
 
 
 @pytest.mark.parametrize(

@@ -42,12 +42,12 @@ def test_a_bad_scenario_names_file_and_line(cli: Cli, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["claim_llama31_8b", "claim_qwen3_8b"])
 def test_plan_prints_the_claim_without_a_gpu(cli: Cli, name: str) -> None:
-    """By hand: 3 arms of 16 + 1 batches and 6 warm-ups in 3 processes, 9 samples of generate() and NTP in one cell, and 3
-    long ones of 2 arms, which outlast the memory counter even at the full speed of an H200's datasheet; with memory and time,
-    the same as versioned JSON; what is assumed is said.
+    """By hand: 3 arms of 16 and of 3 batches with a warm-up each in 3 processes, 15 samples of generate() and NTP in one cell,
+    and 3 long ones of 2 arms, which outlast the memory counter even at the full speed of an H200's datasheet; with memory and
+    time, the same as versioned JSON; what is assumed is said.
     """
     table = cli.output(f"plan --hardware h100-sxm {name}")
-    assert "11 cases, 186 samples" in table and "their distribution is assumed" in table
+    assert "11 cases, 210 samples" in table and "their distribution is assumed" in table
     plan = cli.answer(f"plan --hardware h100-sxm {name}")
     assert plan["version"] == 1 and len(plan["cases"]) == 11 and plan["total_s"] > 0
     assert {case["execution"] for case in plan["cases"]} == {"compiled"}, "else a slow NTP flatters SBD"

@@ -276,8 +276,9 @@ def test_claims_at_full_size_can_be_judged() -> None:
     """
     for name in SCENARIOS[1:]:
         plan = make_plan(Scenario.model_validate(yaml.safe_load(find_scenario(name).read_text())))
-        [full, baseline, long] = plan.scenario.parts
-        assert (full.processes, full.batch_sizes, full.workload.prompts, full.execution) == (3, (1, 16), 16, "compiled")
+        [full, baseline, batched, long] = plan.scenario.parts
+        assert (full.processes, full.batch_sizes, full.workload.prompts, full.execution) == (3, (1,), 16, "compiled")
+        assert (batched.processes, batched.batch_sizes, batched.workload.prompts) == (3, (16,), 48), "three batches"
         assert [case.arm.method for case in plan.cases if case.batch_size == 16] == ["ntp", "sbd", "sbd"]
         assert {case.cell for case in plan.cases if case.is_check} == {("baseline", "synthetic", 1)}
         assert baseline.processes == 1 and baseline.execution == "compiled"

@@ -17,6 +17,7 @@ from tests.helpers.published import compared
 def test_it_is_the_cards_verdict_and_figure() -> None:
     """Of a published run: a replayed arm without answers; of quickstart: an arm without loss, with its answers."""
     _held_to_its_cards("verified_250m", "acceptance replayed, no answers")
+    _held_to_its_cards("claim_llama31_8b_h200", "acceptance replayed, no answers")
     _held_to_its_cards("quickstart", "lossless, 30 of 30 answers are NTP's token for token")
 
 
@@ -30,6 +31,7 @@ def _held_to_its_cards(name: str, said: str) -> None:
         value = card.judgement.value
         low = formatting.figure(value.low, 3)
         assert one.found.startswith(f"{value.value:.2f}x ({low}–") and card.judgement.cell["arm"] in one.found
+        assert len(found) == 1 or f", {card.judgement.cell['part']}, batch " in one.found, "several lines differ in their place"
     assert any(said in one.found for one in found)
 
 
