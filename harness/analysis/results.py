@@ -325,6 +325,7 @@ class Comparison:
 
     ``answers``: the highlight of every part and batch size, or the arm that the scenario's claims name there. What was claimed
     and judged stands apart from the JSON form: ``judgements``, and ``unread``: why the record's own claims could not be read.
+    ``looks``: how many times smaller the error of the last planned look is than that of all of them; 1.0 without any.
     """
 
     run_id: str
@@ -335,6 +336,7 @@ class Comparison:
     health: tuple[PartHealth, ...] = ()
     integrity: Integrity = field(default_factory=Integrity)
     mixes: tuple[Mix, ...] = ()
+    looks: float = 1.0
     version: int = field(default=COMPARISON_VERSION)
     judgements: Judgements = field(default=Judgements(title="", runs=(), judgements=()), compare=False)
     unread: str | None = field(default=None, compare=False)

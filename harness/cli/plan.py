@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -37,10 +38,14 @@ from harness.runner.estimates import (
     process_bytes,
 )
 from harness.scenario.loading import load_scenario
+from harness.scenario.part import Part
 from harness.scenario.plan import PLAN_VERSION, Case, Plan, make_plan
 from harness.scenario.scenario import Scenario
+from harness.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, t_reach
 
 RIGHT = ("samples", "memory", "time")
+OF_PROCESSES, OF_PROMPTS = (0.01, 0.16), 0.2
+"""Standard deviations of the log speedup: of processes in claim_llama31_8b_h200 and quickstart_native, of prompts in both."""
 CeilingsFor = Callable[[Case], tuple[Ceilings | None, str | None]]
 
 
@@ -237,12 +242,31 @@ def _remarks(estimate: PlanEstimate) -> Iterator[str]:
     if any(part.processes > 1 for part in parts):
         counts = ", ".join(f"part {part.name} {part.processes}" for part in parts)
         yield f"fresh processes, counted above: {counts}"
+    yield from map(_design, (part for part in parts if part.timed))
     if bounded:
         yield "≤: all new tokens are written, one a pass, and no draft is right; stops and acceptance shorten it"
     if any(one.case.replay and one.case.replay.assumed for one in cases):
         yield "replayed: passes per block follow a stated mean; their distribution is assumed"
     reasons = (reason for one in cases for reason in (one.memory_reason, one.time_reason))
     yield from (f"?: {reason}" for reason in dict.fromkeys(reason for reason in reasons if reason))
+
+
+def _design(part: Part) -> str:
+    """What its interval of a speedup is over, and how wide it is to be expected."""
+    count, prompts = part.processes, part.workload.prompt_count * len(part.workload.task_names)
+    if count < FEWEST_PROCESSES:
+        return f"design of part {part.name}: {count} of {FEWEST_PROCESSES} processes that a verdict on time needs"
+    own = 1 if part.own_prompts else count
+    halves = (
+        math.expm1(t_reach(count - 1, CONFIDENCE) * math.sqrt((luck**2 + own * OF_PROMPTS**2 / prompts) / count))
+        for luck in OF_PROCESSES
+    )
+    quiet, shared = (f"{100 * half:.0f} %" for half in halves)
+    whose = "prompts of its own" if part.own_prompts else "prompts, the same in each"
+    return (
+        f"design of part {part.name}: {count} processes, {prompts} {whose}, t with {count - 1} degrees of freedom: "
+        f"a speedup to \u00b1 {quiet} on a quiet machine, \u00b1 {shared} on shared cores, as published runs spread"
+    )
 
 
 def _profile_ceilings(profile: HardwareProfile, case: Case) -> tuple[Ceilings | None, str | None]:

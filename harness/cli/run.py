@@ -5,6 +5,7 @@ With --on ray the nodes of a cluster take the run's units. This process then loa
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -54,6 +55,8 @@ def run_command(
         ),
     ] = None,
     engines: bool = False,
+    until: str | None = None,
+    at_most: str | None = None,
     trust_remote_code: RemoteCodeOption = False,
 ) -> None:
     """Measure: take every sample of a scenario that its run directory does not hold yet.
@@ -68,9 +71,16 @@ def run_command(
         calibrate: first measure this machine's ceilings, where no profile of them is kept
         on (ray[://HOST:PORT]): spread it over a Ray cluster; see docs/clusters
         engines: hold NTP against llama.cpp and vLLM too, where they are installed
+        until (decided): look after each process from the fourth on, and end when all claims about the clock are decided
+        at_most (TIME): with --until decided, begin no process that would end later, as 90s, 15m or 1h
     """
     options = RunOptions(
-        allow=allowed_items(allow or ()), engines=engines, trust_remote_code=trust_remote_code, calibrate=calibrate
+        allow=allowed_items(allow or ()),
+        engines=engines,
+        trust_remote_code=trust_remote_code,
+        calibrate=calibrate,
+        until=_until(until, at_most, on),
+        at_most=None if at_most is None else _seconds(at_most),
     )
     if on is not None and on != KIND and not on.startswith(f"{KIND}://"):
         raise UserError(f"--on {on}: allowed are {KIND}, for the cluster of this machine, and {KIND}://host:port")
@@ -84,7 +94,31 @@ def run_command(
     sent_out = job.scenario.in_fresh_processes and ranks_here() is None
     if calibrate and not sent_out:  # else the process that begins the run does it; this one opens no device
         profile_of_scenario(job.scenario)
-    take_and_tell(partial(run, job, out, spawn=FreshInterpreter(debug="--debug" in sys.argv)), report)
+    take = partial(run, job, out, spawn=FreshInterpreter(debug="--debug" in sys.argv))
+    if options.until:
+        from harness.cli.decided import look  # loads what a measuring process does not need
+
+        take = partial(take, look=look)
+    take_and_tell(take, report)
+
+
+def _until(until: str | None, at_most: str | None, on: str | None) -> str | None:
+    if until not in (None, "decided"):
+        raise UserError(f"--until {until}: decided is allowed; a number of repeats stands in the scenario (repeats)")
+    if at_most is not None and until is None:
+        raise UserError(f"--at-most {at_most}: belongs to --until decided, which ends early; add it, or remove --at-most")
+    if until and on:
+        raise UserError("--until decided looks after each process, and a cluster takes several at once; remove --on or --until")
+    return until
+
+
+def _seconds(text: str) -> float:
+    """Of a length of time such as 90s, 15m or 1.5h. Raises UserError."""
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([smh])", text)
+    seconds = float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]] if found else 0.0
+    if not seconds:
+        raise UserError(f"--at-most {text}: give a length of time above 0 such as 90s, 15m or 1h")
+    return seconds
 
 
 def _on_cluster(where: str, job: Job, out: Path | None, progress: Progress) -> Path:

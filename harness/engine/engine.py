@@ -100,7 +100,7 @@ class LocalEngine:
             if case.is_check:
                 return self._generated(case, request)
             chosen: list[Tensor] = []
-            free = case.part.warmups > 0 or not case.part.timed  # of a clock
+            free = (case.part.warmups > 0 and case.warms == case.case_id) or not case.part.timed  # of a clock
             is_first = free and not case.part.replayed and case.case_id not in self._watched
             self._watched.add(case.case_id)
             session = MeteredSession(self._session, self._clock, partial(self._note, chosen) if is_first else None)

@@ -373,10 +373,24 @@ class Imported(_Frozen):
     files: list[ImportedFile]
 
 
+class Looks(_Frozen):
+    """The rule by which a run may stop once its claims are decided, written before its first sample.
+
+    It is looked at after each process from ``first`` to ``last``; all looks together are wrong with a probability of ``error``
+    on each side of a claim at most (harness.stats.looks). ``at_most_s``: seconds after which no process begins.
+    """
+
+    first: Annotated[int, Field(ge=2, le=1000)]
+    last: Annotated[int, Field(ge=2, le=1000)]
+    error: Annotated[float, Field(gt=0, lt=0.5)]
+    at_most_s: Seconds | None = None
+
+
 class RunHeader(_Frozen):
     """Everything about a run that is known before its first sample; ``calibration`` is filled from its events on reading.
 
-    ``imported``: the files of other tools that it was made of; None for a run of this program.
+    ``imported``: the files of other tools that it was made of; None for a run of this program. ``looks``: None where all of its
+    processes are taken.
     """
 
     record_version: int = RECORD_VERSION
@@ -393,6 +407,7 @@ class RunHeader(_Frozen):
     calibration: OpenValues | None = None
     environment: Annotated[Environment, OPEN, AfterValidator(facts)]
     imported: Annotated[Imported | None, Younger] = None
+    looks: Annotated[Looks | None, Younger] = None
 
     def written(self, part: str) -> WrittenPart:
         """A part as the recorded scenario has it; empty where the scenario lacks it."""

@@ -136,15 +136,15 @@ class RunStore:
         """Keep an environment snapshot (plain JSON values). Raises StorageError as ``append`` does."""
         self._append(EVENTS, json.dumps({"session": snapshot}))
 
-    def end(self) -> None:
+    def end(self, reason: str | None = None) -> None:
         """Mark that nothing is missing, where the marks of processes do not show it: one was lost after its last sample, or
-        they ran on several nodes.
+        they ran on several nodes, or there is a ``reason`` for not taking the others.
 
         Raises StorageError as ``append`` does, RecordError as read_run.
         """
         header, check = _opened_seal(self.directory)
         if _happened(self.directory, header, check).unended is not None:
-            self.append_session({"event": "end"})
+            self.append_session({"event": "end"} | ({"reason": reason} if reason else {}))
 
     def _append(self, name: str, line: str, sync: bool = True) -> None:
         if name not in self._journals:

@@ -107,6 +107,7 @@ class WrittenPartKeys(TypedDict, total=False):
     threads: int
     seed: int
     processes: int
+    own_prompts: bool
     devices: list[str]
     workload: dict[str, object]
     servers: dict[str, object]
@@ -254,6 +255,8 @@ class WrittenPart(_Written):
 
     workload: WrittenWork = WrittenWork.model_validate({})
     baseline: str | None = None
+    own_prompts: bool = False
+    """Every process has prompts of its own."""
     devices: list[str] = []
     threads: int | None = None
     dtype: str | None = None

@@ -209,7 +209,7 @@ def timed_changes(metrics: Sequence[CellMetric], base: Sequence[Process], new: S
     """The timed figures of all processes of both runs, not yet judged; of each those processes that have a time of it."""
     changes = []
     for metric in metrics:
-        left, right = with_times(metric, base), with_times(metric, new)
+        left, right = with_times(metric, base, new)
         values = numbers(metric, [*left, *right] if left and right else [*base, *new])
         if isinstance(values, str):
             changes.append(_change(metric)(base=None, new=None, ratio=absent(values)))

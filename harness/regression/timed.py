@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
@@ -85,9 +86,14 @@ def _add_up(decodes: dict[_Place, Tally]) -> None:
     decodes.update({(case_id, (), 0): whole(tallies) for case_id, tallies in by_case.items()})
 
 
-def with_times(metric: CellMetric, processes: Processes) -> list[Process]:
-    """The processes that have a time of the metric's cell: parts of one run may have different numbers of them."""
-    return [process for process in processes if _times(metric, process)]
+def with_times(metric: CellMetric, base: Processes, new: Processes) -> tuple[list[Process], list[Process]]:
+    """The processes that have a time of the metric's cell which the other run has too: parts of one run may have different
+    numbers of processes, and these may have prompts of their own.
+    """
+    times = [[(process, {*_times(metric, process)}) for process in side] for side in (base, new)]
+    known = [{place for _, places in side for place in places} for side in times]
+    left, right = ([one for one, places in side if places & other] for side, other in zip(times, reversed(known), strict=True))
+    return left, right
 
 
 def numbers(metric: CellMetric, processes: Processes) -> list[float] | str:
@@ -111,7 +117,7 @@ def observed(metric: CellMetric, base: Processes, new: Processes) -> tuple[Obser
     """
     table = _table(metric, [*base, *new])
     rows = [] if isinstance(table, str) else table
-    decodes = (*base, *new)[0].decodes if rows else {}
+    decodes = {place: one for process in (*base, *new) for place, one in process.decodes.items()} if rows else {}
     labels = dict(zip(decodes, labels_of([*decodes.values()])[0], strict=True))
     return _observations(rows[: len(base)], labels), _observations(rows[len(base) :], labels)
 
@@ -125,7 +131,10 @@ def _observations(rows: Sequence[_Row], labels: Mapping[_Place, Grouped]) -> Obs
 
 
 def _table(metric: CellMetric, processes: Processes) -> list[_Row] | str:
-    """By process, the figure of every decode that all have a time of, or of all its requests; or the reason."""
+    """By process, the figure of every decode that all have a time of, or of all its requests; or the reason.
+
+    Where processes have prompts of their own, a process shares its decodes with its twin in the other run, if there is one.
+    """
     rows = []
     for process in processes:
         row = _over_requests(metric, process) if metric.definition.of_requests else _times(metric, process)
@@ -133,6 +142,11 @@ def _table(metric: CellMetric, processes: Processes) -> list[_Row] | str:
             return row
         rows.append(row)
     shared = sorted(set.intersection(*map(set, rows))) if rows else []
+    often = Counter(place for row in rows for place in row)
+    most = max(often.values(), default=0)
+    own = [{place: row[place] for place in sorted(row) if often[place] == most} for row in rows]
+    if not shared and 0 < most < 3 and all(own):
+        return own
     if not shared:
         rules = sorted({reason for process in processes for reason in process.void})
         return f"no decode of it was timed everywhere{': ' + '; '.join(rules) if rules else ''}"

@@ -16,7 +16,7 @@ from harness.meters.environment import snapshot
 from harness.models.choice import model_name, refuse_missing, refuse_remote_code
 from harness.paths import data_dir
 from harness.progress import Progress
-from harness.record.schema import Run, RunHeader
+from harness.record.schema import Looks, Run, RunHeader
 from harness.record.store import RunStore, read_run
 from harness.record.written import WrittenScenario
 from harness.runner.options import RunOptions
@@ -29,6 +29,11 @@ from harness.scenario.plan import Plan, make_plan
 from harness.scenario.scenario import Scenario
 from harness.scenario.speculative_arms import draft_models
 from harness.workloads.loader import given_prompts
+
+FIRST_LOOK, MOST_PROCESSES = 4, 12
+"""Of a run until decided: the process after which it is looked at first, and the last one."""
+ERROR = 0.025
+"""Of all its looks together on one side of a claim: that of a 95 % interval."""
 
 
 @frozen
@@ -53,6 +58,13 @@ class Job:
             if not any(part.takes_engines for part in parts):
                 raise UserError("--engines: no part decodes a checkpoint, in one process, as other engines would; remove it")
             scenario = scenario.model_copy(update={"parts": parts})
+        if options.until:
+            scenario = scenario.model_copy(update={"parts": tuple(map(_with_more_processes, scenario.parts))})
+            if not any(part.own_prompts for part in scenario.parts):
+                raise UserError(
+                    "--until decided: no part has processes with prompts of their own to be looked at one by one; write "
+                    "processes: 6, with generated prompts or a longer prompts_file"
+                )
         resolved = cast(WrittenScenario, scenario.model_dump(mode="json"))
         plan = make_plan(scenario)
         for case in plan.cases:
@@ -78,9 +90,26 @@ class Job:
         numbered = (Path("reports") / f"{self.scenario.name}-{self.digest[:8]}-{number}" for number in count(1))
         return out_dir or next(directory for directory in numbered if not _finished(directory, self.plan))
 
+    @property
+    def looks(self) -> Looks | None:
+        """When the run may stop before its last process."""
+        if not self.options.until:
+            return None
+        last = max(part.processes for part in self.scenario.parts if part.own_prompts)
+        return Looks(first=min(FIRST_LOOK, last), last=last, error=ERROR, at_most_s=self.options.at_most)
+
     def part(self, name: str) -> Part:
         """A part of the scenario by its name."""
         return next(part for part in self.scenario.parts if part.name == name)
+
+
+def _with_more_processes(part: Part) -> Part:
+    """A part whose processes have prompts of their own, with as many as there may be and as there are prompts for."""
+    if not part.own_prompts:
+        return part
+    count = part.workload.prompt_count
+    most = next(n for n in range(max(MOST_PROCESSES, part.processes), 0, -1) if part.workload.holds(n * count))
+    return part.model_copy(update={"processes": most})
 
 
 def machine_here(logs: Path | None = None) -> Machine:
@@ -114,6 +143,7 @@ def make_header(job: Job, machine: Machine, progress: Progress) -> RunHeader:
         hardware=hardware,
         hardware_reason=reason,
         environment=snapshot(),
+        looks=job.looks,
     )
 
 
@@ -148,4 +178,6 @@ def _finished(directory: Path, plan: Plan) -> bool:
     if not RunStore(directory).exists:
         return False
     held = read_run(directory)
+    if held.header.looks and held.unended is None:
+        return True
     return not missing_slots(plan, held, StoppingRule(plan, held))

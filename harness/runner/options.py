@@ -22,9 +22,14 @@ class RunOptions:
     """Models whose scenario asks for it may run code of their own."""
     calibrate: bool = False
     """The run begins with this machine's own profile."""
+    until: str | None = None
+    """`decided`: it ends when its claims about the clock are, after up to MOST_PROCESSES processes."""
+    at_most: float | None = None
+    """Seconds after which it begins no further process; with ``until``."""
 
     @property
     def flags(self) -> list[str]:
         """As a command line has those that its record keeps, for they decide what is measured."""
-        kept = {"--engines": self.engines, REMOTE_CODE: self.trust_remote_code}
-        return [flag for flag, given in kept.items() if given]
+        kept = {"--engines": self.engines, REMOTE_CODE: self.trust_remote_code, "--until decided": self.until is not None}
+        limit = [] if self.at_most is None else ["--at-most", f"{self.at_most:g}s"]
+        return [word for flag, given in kept.items() if given for word in flag.split()] + limit

@@ -14,6 +14,7 @@ from harness.progress import Progress
 from harness.record.schema import Run
 from harness.record.store import RunStore, read_run
 from harness.runner.job import Job, machine_here, make_header, refuse_other_execution
+from harness.runner.planned_looks import Look, PlannedLooks
 from harness.runner.protocols import Machine
 from harness.runner.recorder import ATTEMPT, Failure, Recorder
 from harness.runner.subprocesses import KEPT, ChildTask, FreshInterpreter, Spawner, expect_success, was_killed, why_ended
@@ -29,11 +30,12 @@ def run(
     progress: Progress | None = None,
     machine: Machine | None = None,
     spawn: Spawner | None = None,
+    look: Look | None = None,
 ) -> Path:
     """Take every sample of a scenario that its run directory does not hold yet; returns that directory.
 
     ``spawn`` starts the fresh processes of a scenario that asks for some; they find their own ``machine``. Under torchrun, its
-    processes take all samples; this must be the first of them.
+    processes take all samples; this must be the first of them. ``look``: judges a run that ends when it is decided.
 
     Raises:
         UserError and its kind: the scenario, a model or the directory is not usable, or the run was begun with something else.
@@ -52,12 +54,12 @@ def run(
     directory = job.directory(out_dir)
     with RunStore(directory) as store:
         if ranks is None and job.scenario.in_fresh_processes:
-            _send_out(job, store, spawn or FreshInterpreter(), progress)
+            reason = _send_out(job, store, spawn or FreshInterpreter(), progress, look)
         else:
-            machine = machine or machine_here(directory)
+            machine, reason = machine or machine_here(directory), None
             _take_here(job, store, machine, progress)
             machine.close()
-        store.end()
+        store.end(reason)
     return directory
 
 
@@ -95,10 +97,13 @@ def _take_here(job: Job, store: RunStore, machine: Machine, progress: Progress) 
         keeper.keep_all(take(work_of(job, read_run(store.directory)), machine, progress))
 
 
-def _send_out(job: Job, store: RunStore, spawn: Spawner, progress: Progress) -> None:
-    """Take every unfinished share in a fresh process, one after the other, under this process's lock."""
+def _send_out(job: Job, store: RunStore, spawn: Spawner, progress: Progress, look: Look | None) -> str | None:
+    """Take every unfinished share in a fresh process, one after the other, under this process's lock; returns why it ended
+    before the last one, if it did.
+    """
     directory = store.directory
     continues = store.exists
+    looks = PlannedLooks(job.looks, look, progress)
     if not continues:
         begin = ChildTask(scenario=Path(job.path), directory=directory, share=None, lent=store.hold(), options=job.options)
         expect_success(spawn(begin), "the process that begins the run")
@@ -108,6 +113,8 @@ def _send_out(job: Job, store: RunStore, spawn: Spawner, progress: Progress) -> 
     if not _unfinished(job, held):
         progress.start([])
     while shares := _unfinished(job, held):
+        if why := looks.ended(held, min(share.process for share in shares)):
+            return why
         errand, who = _errand(job, store, shares[0])
         progress.note(who)
         store.mark("")
@@ -117,6 +124,7 @@ def _send_out(job: Job, store: RunStore, spawn: Spawner, progress: Progress) -> 
         held = read_run(directory)
         if not lost and _size(held) == before:
             raise InvariantError(f"{who}: ended well, but took nothing of what is missing")
+    return None
 
 
 def _charge(reason: str, who: str, share: Share, job: Job, store: RunStore, progress: Progress) -> None:

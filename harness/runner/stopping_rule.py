@@ -142,7 +142,11 @@ def timing_error(ntp: Times, arm: Times) -> float | None:
 
 def missing_slots(plan: Plan, held: Run, pace: StoppingRule) -> list[Slot]:
     """The samples still to be taken; a case that continues in a new process is warmed up again."""
-    done = finished_keys(held)
-    counting = {slot.key for slot in plan.slots() if not slot.warmup and slot.key not in done and pace.needs(slot)}
-    cold = {(case_id, process) for case_id, *_, process in counting}
-    return [slot for slot in plan.slots() if slot.key in counting or (slot.warmup and (slot.key[0], slot.process) in cold)]
+    done, counting, cold = finished_keys(held), set(), set()
+    for slot in plan.slots():
+        if not slot.warmup and slot.key not in done and pace.needs(slot):
+            counting.add(slot.key)
+            cold.add((slot.case.warms, slot.process))
+    return [
+        slot for slot in plan.slots() if slot.key in counting or (slot.warmup and (slot.case.case_id, slot.process) in cold)
+    ]

@@ -85,7 +85,7 @@ def _choice(tasks: Sequence[Case], engine: Engine) -> WidthChoice:
 def _spare(tasks: Sequence[Case], engine: Engine) -> Iterator[tuple[Case, list[PromptItem]]]:
     """Batches of the prompts that follow the timed ones in their source, each with its case."""
     for case in tasks:
-        size, timed = case.batch_size, case.workload.prompt_count
+        size, timed = case.batch_size, case.prompts_drawn
         more = case.workload.model_copy(update={"prompts": timed + size * -(-BATCHES // len(tasks))})
         with suppress(ScenarioError, ValueError):  # the source has not as many
             drawn = prompt_items(more, case.task, case.part.seed, engine.tokenizer, engine.shape.vocab)

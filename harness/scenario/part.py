@@ -5,6 +5,7 @@ A part also sets the limits of a valid timed sample, and when a cell has enough 
 
 from __future__ import annotations
 
+from operator import not_
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
@@ -107,9 +108,13 @@ class Part(StrictModel):
     """How often each batch of prompts is decoded, or `{standard_error, at_most}`: until its times are known well."""
     # Added after version 1 of the format: left out at its default, so that digests of older files do not change.
     processes: Annotated[Count, Field(exclude_if=lambda count: count == 1)] = 1
-    """All samples are taken so many times, each time in a fresh interpreter with the same prompts and seeds; of a load both are
-    drawn anew. One process is one random draw of everything fixed at program start (memory layout, threads, graphs). Verdicts
-    on time need three.
+    """All samples are taken so many times, each time in a fresh interpreter. One process is one random draw of everything fixed
+    at program start (memory layout, threads, graphs). Verdicts on time need three; six with prompts of their own decide most.
+    """
+    own_prompts: Annotated[Flag | None, Field(validate_default=True, exclude_if=not_)] = None
+    """Every process decodes prompts and seeds of its own, as many of each task; an arm warms up once, and `generate()` is in
+    the first process alone. Else all decode the same ones, but for a load, whose requests are drawn anew. Left out: true where
+    prompts are generated, or a prompts_file holds enough for all processes; filled in.
     """
     devices: Annotated[tuple[Name, ...], AfterValidator(distinct), YoungerMany] = ()
     """Accelerator types of a cluster, by their Ray names (H100, A100-80G); the part is measured on each, as a part of its own.
@@ -255,6 +260,22 @@ class Part(StrictModel):
             settings += len(arm.points())
             refuse_many(settings, "settings of the arms of one part")
         return settings * len(self.batch_sizes) * len(self.workload.task_names) * max(1, len(self.devices))
+
+    @field_validator("own_prompts")
+    @classmethod
+    def _own_where_plenty(cls, asked: bool | None, info: ValidationInfo) -> bool | None:
+        """Filled in while a file is read; what a record holds is as it was. No is None, as in older records."""
+        workload, processes = info.data.get("workload"), info.data.get("processes", 1)
+        if asked is False or folder_of(info) is None or workload is None:
+            return asked or None
+        needed = processes * workload.prompt_count
+        enough = processes > 1 and not info.data.get("load") and workload.holds(needed)
+        if asked and not enough:
+            raise ValueError(
+                f"got true, but {processes} processes with {workload.prompt_count} prompts each take {needed} of every task, "
+                "and no load; give fewer prompts or several processes, or remove own_prompts"
+            )
+        return enough or None
 
     @field_validator("batch_sizes")
     @classmethod

@@ -90,8 +90,15 @@ class Case:
     @property
     def sample_count(self) -> int:
         """Samples of a run over all its processes, warm-ups included, at most."""
-        repeats = 1 if self.is_check else self.part.most_repeats
-        return self.part.processes * (self.groups * repeats + self.part.warmups)
+        repeats, processes = (1, 1 if self.part.own_prompts else None) if self.is_check else (self.part.most_repeats, None)
+        return (processes or self.part.processes) * (self.groups * repeats + self.part.warmups * (self.warms == self.case_id))
+
+    @property
+    def warms(self) -> str:
+        """The case whose warm-ups count for it: its own; where processes have their own prompts, the first task's."""
+        if self.is_check or not self.part.own_prompts:
+            return self.case_id
+        return self.case_id.replace(f"/{self.task}/", f"/{self.workload.task_names[0]}/", 1)
 
     @property
     def cell(self) -> tuple[str, str, int]:
@@ -113,20 +120,20 @@ class Case:
         return whole[: self.batch_size if self.load.closed else WARMING]
 
     def sample_seed(self, group: int, repeat: int, process: int = 0) -> int:
-        """Seed of one sample, the same for every arm of the cell and in every process; under a drawn load of its process."""
+        """Seed of one sample, the same for every arm of the cell and in every process that draws no requests of its own."""
         return sample_seed(self.part.seed, *self.cell, group, repeat, process if self.is_drawn else 0)
 
     @property
     def is_drawn(self) -> bool:
-        """Whether every process draws requests of its own: a load but a trace's, which says what comes."""
-        return self.load is not None and self.load.trace is None
+        """Whether every process draws requests of its own: its prompts, or a load's but a trace's, which says what comes."""
+        return bool(self.part.own_prompts) if self.load is None else self.load.trace is None
 
     @property
     def prompts_drawn(self) -> int:
-        """Prompts of all processes together: each has its own where prompts are generated, as many as there can be."""
+        """Prompts of all processes together: under a load each has its own where so many can be generated."""
         count = self.workload.prompt_count
         every = count * self.part.processes
-        return every if self.is_drawn and self.workload.can_generate(every) else count
+        return every if self.is_drawn and (self.part.own_prompts or self.workload.can_generate(every)) else count
 
     def header(self, shape: ModelShape, execution: str) -> CaseHeader:
         """The case as the record keeps it, with the loaded model's shape and the execution of its forwards."""
@@ -192,7 +199,7 @@ class Slot:
     def prompt_range(self) -> Sequence[int]:
         """Indices of its prompts, in the order of its requests.
 
-        Under a load of no trace a process has prompts of its own, or those of the first process in an order of its own.
+        A process has prompts of its own, or under a load those of the first process in an order of its own.
         """
         case = self.case
         planned = case.warmup_range() if self.warmup else case.prompt_range(self.group)
@@ -298,15 +305,18 @@ def _check(values: dict[str, str]) -> ArmSettings:
 def _cell_slots(cases: list[Case], process: int) -> Iterator[Slot]:
     """One cell in one process. Its rounds continue the order of the process before, so that the whole is balanced."""
     part = cases[0].part
+    groups, checked = (max((case.groups for case in cases if case.is_check is check), default=0) for check in (False, True))
+    alone = part.own_prompts  # generate() is in the first process
+    cases = [case for case in cases if not (alone and process and case.is_check)]
     for repeat in range(part.warmups):
         for case in cases:
-            yield Slot(case=case, group=0, repeat=repeat, warmup=True, process=process)
-    groups, checked = (max((case.groups for case in cases if case.is_check is check), default=0) for check in (False, True))
-    plain = groups * part.most_repeats - checked  # rounds without generate(), which is in the first ones of repeat 0
+            if case.warms == case.case_id:
+                yield Slot(case=case, group=0, repeat=repeat, warmup=True, process=process)
+    before = process * groups * part.most_repeats - checked * (1 if alone else process + 1)  # rounds without generate()
     for repeat in range(part.most_repeats):
         for group in range(groups):
-            beside = repeat == 0 and group < checked
-            turn = process * checked + group if beside else process * plain + repeat * groups + group - checked
+            beside = repeat == 0 and group < checked and not (alone and process)
+            turn = process * checked + group if beside else before + repeat * groups + group
             present = [case for case in cases if beside or not case.is_check]
             for case in balanced_order(present, turn, partial(_seed, part.seed, "order", *cases[0].cell, beside)):
                 yield Slot(case=case, group=group, repeat=repeat, warmup=False, process=process)

@@ -80,9 +80,9 @@ def _check_baseline(part: Part, by_name: dict[str, Part]) -> None:
             f"part {part.name}: baseline {part.baseline!r} is not another part with an ntp arm; "
             f"allowed: {', '.join(allowed) or 'none in this file'}"
         )
-    differing = [
-        key for key in (*SOURCES, "split", "prompts") if getattr(part.workload, key) != getattr(other.workload, key)
-    ] + (["seed"] if part.seed != other.seed else [])
+    differing = [key for key in (*SOURCES, "split", "prompts") if getattr(part.workload, key) != getattr(other.workload, key)]
+    drawn = ("seed", "own_prompts", "processes") if part.own_prompts else ("seed", "own_prompts")
+    differing += [key for key in drawn if getattr(part, key) != getattr(other, key)]
     if differing:
         raise ValueError(
             f"part {part.name}: its baseline {other.name} decodes other prompts ({', '.join(differing)} differ); "

@@ -254,6 +254,6 @@ def pairs_needed(margin: float, confidence: float = CONFIDENCE, losses: int = 0)
     return math.floor(float(special.bdtrin(losses, error, margin))) + 1
 
 
-def simultaneous_confidence(family: int) -> float:
+def simultaneous_confidence(family: float) -> float:
     """The level at which ``family`` intervals hold together with CONFIDENCE, however dependent (Bonferroni)."""
     return 1 - (1 - CONFIDENCE) / max(1, family)

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import special
 
 from harness.frozen import frozen
-from harness.stats.crossed import NO_SPREAD, Cells, gather, variance_of_mean, within_strata
+from harness.stats.crossed import NO_SPREAD, Cells, Grouped, gather, variance_of_mean, variance_over_processes, within_strata
 from harness.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, Floats, Quantity, Variance, absent, added_up, t_reach
 from harness.stats.ratios import within
 
@@ -28,8 +28,8 @@ File = Mapping[int, float]
 
 @frozen
 class Observations:
-    """Positive figures of one run, each with its prompt and process; every process has every prompt, and prompts may be
-    ``Grouped``.
+    """Positive figures of one run, each with its prompt and process; every process has every prompt, or prompts of its own.
+    Prompts may be ``Grouped``.
     """
 
     values: Sequence[float]
@@ -51,7 +51,8 @@ def ratio_of_runs(base: Observations, new: Observations, confidence: float = CON
     two intervals is given: Welch's, and the one of equal variances. With 3 processes beside 10 on a machine of two states,
     Welch's alone flags 20 % of runs of one code. The other alone flags up to 7 %, the wider one at most 5 %. The variance of
     the change between prompts of a stratum, beyond noise, is added: the prompts are a sample too. With fewer processes the
-    interval is that of the prompts and about these processes only.
+    interval is that of the prompts and about these processes only. Where every process has prompts of its own, it is paired
+    with the one of the other run that has the same.
 
     Raises:
         ValueError: the runs have other prompts, or a process lacks a prompt.
@@ -66,6 +67,8 @@ def ratio_of_runs(base: Observations, new: Observations, confidence: float = CON
     if set(base.prompts) != set(new.prompts):
         raise ValueError("two runs are compared over the same prompts")
     cells = _cells(base), _cells(new)
+    if cells[0].own and cells[1].own:
+        return _ratio_of_twins(cells, confidence)
     tables = [one.units(one.means) for one in cells]
     by_prompt = tables[1].mean(axis=1) - tables[0].mean(axis=1)
     mean = float(by_prompt.mean())
@@ -81,6 +84,21 @@ def ratio_of_runs(base: Observations, new: Observations, confidence: float = CON
     decided = fewest >= FEWEST_PROCESSES and ratio.low is not None
     p_values = [2 * float(special.stdtr(one.degrees, -abs(mean) / math.sqrt(one.value))) for one in errors] if decided else []
     return RatioOfRuns(ratio, max(p_values, default=None))
+
+
+def _ratio_of_twins(cells: tuple[Cells, Cells], confidence: float) -> RatioOfRuns:
+    """As ratio_of_runs, where a process of NEW has the prompts of one of BASE and no other has them."""
+    means, away = cells[0].by_process(cells[1].means.sum(axis=1, keepdims=True) - cells[0].means)
+    mean = float(means.mean())
+    shown = Quantity(value=math.exp(mean), n=len(away), processes=len(means))
+    error = variance_over_processes(means, away)
+    told = shown.these_processes_only or f"{len(means)} pairs of processes with prompts of their own"
+    if error is None:
+        return RatioOfRuns(shown.without_interval(SAME_RATIO))
+    ratio = _within(shown, [error], confidence, SAME_RATIO, f"t on log ratios, {told}")
+    decided = len(means) >= FEWEST_PROCESSES and ratio.low is not None
+    p = 2 * float(special.stdtr(error.degrees, -abs(mean) / math.sqrt(error.value))) if decided else None
+    return RatioOfRuns(ratio, p)
 
 
 def ratio_of_files(over: Sequence[File], under: Sequence[File], confidence: float = CONFIDENCE) -> Quantity:
@@ -201,9 +219,14 @@ def sign_test_p(differences: Sequence[float]) -> float | None:
 
 
 def _cells(one: Observations) -> Cells:
-    """Log figures by prompt and process."""
-    cells = gather(np.log(np.asarray(one.values, dtype=float))[:, None], one.prompts, one.processes)
-    if not cells.counts.all():
+    """Log figures by prompt and process; clusters of prompts count where processes share prompts."""
+    prompts = one.prompts
+    if len({*prompts}) == len({*zip(prompts, one.processes, strict=True)}):
+        prompts = [
+            Grouped(label.stratum, label.prompt, label.prompt) if isinstance(label, Grouped) else label for label in prompts
+        ]
+    cells = gather(np.log(np.asarray(one.values, dtype=float))[:, None], prompts, one.processes)
+    if not (cells.own or cells.counts.all()):
         raise ValueError("every process of a run must have every prompt")
     return cells
 

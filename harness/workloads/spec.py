@@ -305,6 +305,12 @@ class Workload(StrictModel):
         """Whether so many prompts of a task can be made, for no file or dataset holds them."""
         return self.prompts_file is None and self.dataset is None and (self.instructions is None or prompts <= MOST_PROMPTS)
 
+    def holds(self, prompts: int) -> bool:
+        """Whether so many prompts of a task can be made, or are in the prompts_file; of a dataset it is not asked."""
+        if self.prompts_file is None:
+            return self.can_generate(prompts)
+        return prompts <= len(read_prompts(Path(self.prompts_file), self.cluster))
+
     @property
     def prompt_count(self) -> int:
         """Prompts per task; known once the scenario is loaded."""

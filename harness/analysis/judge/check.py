@@ -3,6 +3,7 @@
 * Void: a slow baseline, a figure that is an input of the run, no times left, or processes of unlike weights or machines.
 * An arm that the claim does not name was picked on these decodes. It is judged at the simultaneous level of all candidates.
 * What a claim names after the run is judged at the simultaneous level of all that it could have named.
+* A run that may end when it is decided is judged at the level of its last look (harness.stats.looks).
 * Times of fewer than three processes decide only a claim about these processes.
 """
 
@@ -56,8 +57,10 @@ def figure(arm: ArmResult, bound: Bound) -> Quantity:
 
 
 def judged_figure(place: ClaimedCell, bound: Bound, family: int = 1) -> Quantity:
-    """The figure that decides: at the simultaneous level of all that was picked or named from, and of ``family`` claims."""
-    own, among, arm = figure(place.arm, bound), (place.picked_from or 1) * family, place.arm
+    """The figure that decides: at the simultaneous level of all that was picked or named from, of all looks, and of ``family``
+    claims.
+    """
+    own, among, arm = figure(place.arm, bound), (place.picked_from or 1) * family * place.looks, place.arm
     if among == 1 or own.value is None:
         return own
     level, kept = simultaneous_confidence(among), arm.simultaneous
@@ -122,7 +125,7 @@ def judge(bound: Bound, place: ClaimedCell | CellNotFound, comparison: Compariso
         found += [] if decided else [_remedy(bound, place, value)]
         remedy = "; ".join(found)
     basis: Basis = "replayed" if arm.replayed and not arm.is_ntp else metric.basis
-    levels = (place.named,) if place.named else ()
+    levels = tuple(filter(None, (place.named, "looked at after several processes" if place.looks > 1 else None)))
     return answer(state=state, value=value, basis=basis, sizes=sizes, reason=reason, remedy=remedy, levels=levels)
 
 
@@ -216,10 +219,9 @@ def _reason(bound: Bound, place: ClaimedCell, value: Quantity, judged: Quantity,
     else:
         ends = f"{_number(value.low)} to {_number(value.high)}"
         found = f"{_number(value.value)}, 95 % interval {ends} ({ground})"
-        found += f": {MEETS[state]} {bound.words}" if place.picked_from is None else ""
-    if place.picked_from is not None:
-        level = place.named or f"picked from {place.picked_from} arms on these same decodes: judged"
-        level += " at a simultaneous 95 % level"
+        found += "" if place.level else f": {MEETS[state]} {bound.words}"
+    if place.level:
+        level = f"{place.level} at a simultaneous 95 % level"
         if judged.low is None or judged.high is None:
             found += f"; {level}, at which there is no interval ({judged.reason})"
         else:

@@ -30,13 +30,22 @@ NAMED = {"part": "parts", "model": "models", "batch": "batch sizes", "task": "ta
 class ClaimedCell(NamedTuple):
     """One cell and the arm there. ``picked_from``: the number of arms the best one was picked from on these same decodes, or of
     all that could have been named after the run; ``named``: these in a clause. It is judged at the simultaneous level of all of
-    them. What a claim names before the run is judged at its own level.
+    them, and of planned ``looks`` (Comparison). What a claim names before the run is judged at its own level.
     """
 
     cell: Cell
     arm: ArmResult
     picked_from: int | None = None
     named: str | None = None
+    looks: float = 1.0
+
+    @property
+    def level(self) -> str | None:
+        """Why it is judged at another level than its own interval's, in a clause; None: it is not."""
+        among = f"picked from {self.picked_from} arms on these same decodes" if self.picked_from is not None else None
+        looked = "looked at after several processes" if self.looks > 1 else None
+        said = [one for one in (self.named or among, looked) if one]
+        return "; ".join(said) + ("" if "judged" in said[-1] else ": judged") if said else None
 
     @property
     def names(self) -> dict[str, str]:
@@ -76,7 +85,8 @@ def places(claim: Claim, comparison: Comparison, header: RunHeader, before: bool
         return [CellNotFound(names, reason)]
     found = [place for cell in _answering(cells, claim, header) for place in _arms(cell, where, comparison)]
     every = _answering(comparison.cells, claim, header)
-    return [one if before or isinstance(one, CellNotFound) else _among(one, claim, every, header) for one in found]
+    judged = [one if before or isinstance(one, CellNotFound) else _among(one, claim, every, header) for one in found]
+    return [one if isinstance(one, CellNotFound) else one._replace(looks=comparison.looks) for one in judged]
 
 
 def _answering(cells: Sequence[Cell], claim: Claim, header: RunHeader) -> Sequence[Cell]:

@@ -112,7 +112,7 @@ def _grader(run: Run, part: WrittenPart, case: CaseHeader) -> _Grader | str:
 
 
 def _items(part: WrittenPart, case: CaseHeader, processes: int) -> tuple[PromptItem, ...] | str:
-    """The prompts of a built-in task, under a load those of all processes; in words why there are none."""
+    """The prompts of a built-in task, those of all processes where each has its own; in words why there are none."""
     try:
         workload = Workload.model_validate(part.workload.values)
     except ValidationError:
@@ -122,7 +122,7 @@ def _items(part: WrittenPart, case: CaseHeader, processes: int) -> tuple[PromptI
     seed = part.seed
     if workload.tasks is None or seed is None or case.task not in workload.task_names:
         return "the workload has no built-in task"
-    if part.values.get("load"):
+    if part.values.get("load") or part.own_prompts:
         workload = workload.model_copy(update={"prompts": workload.prompt_count * processes})
     return prompt_items(workload, case.task, seed, _Encoded(), case.shape.vocab)
 
