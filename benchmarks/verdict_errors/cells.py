@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from benchmarks.verdict_errors import imported, laboratory, loads, shapes
+from benchmarks.verdict_errors import imported, laboratory, loads, own, shapes
 from benchmarks.verdict_errors.drawn import Task
 
-RUN_ONE = laboratory.RUN_ONE | shapes.SHAPES | imported.SHAPES | loads.SHAPES
+RUN_ONE = laboratory.RUN_ONE | shapes.SHAPES | imported.SHAPES | loads.SHAPES | own.SHAPES
 OF_RECORDS = (
     ("named", ("5", "20", "60"), ((40, 5),)),
     ("tasks", ("3x10",), ((30, 5),)),
@@ -18,6 +18,8 @@ OF_RECORDS = (
     ("energy", ("short", "long"), ((50, 5),)),
     ("totals", ("0.2",), ((100, 5),)),
     ("totals", ("0.5",), ((16, 5),)),
+    ("own", own.KINDS, ((12, 4), (12, 6), (30, 6), (12, 12))),
+    ("looks", own.KINDS, ((12, 12),)),
     ("loads", loads.KINDS, ((48, 3), (48, 6), (200, 3), (200, 6))),
 )
 """Kinds, their shapes, and their sizes: prompts (requests) and processes (files, starts)."""

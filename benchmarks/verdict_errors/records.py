@@ -152,6 +152,7 @@ def paired_run(
     clusters: Sequence[int] | None = None,
     joules: np.ndarray | None = None,
     void: np.ndarray | None = None,
+    own: bool = False,
 ) -> Run:
     """NTP and arms whose log ratios to it are ``logs``, shape (arms, prompts, processes), NTP always equally fast.
 
@@ -159,19 +160,28 @@ def paired_run(
         tokens: of each prompt, as are ``tasks`` and ``clusters``, by number.
         work: of the part's workload.
         joules: of each decode, NTP's too; ``void``: those that lose their times. Both have the shape (1 + arms, ...).
+        own: every process has prompts of its own.
     """
     every = np.concatenate([np.zeros((1, *logs.shape[1:])), logs])
     each_s = TOKEN_S * np.random.default_rng(len(tokens)).uniform(1 - UNEVEN, 1 + UNEVEN, (1, *logs.shape[1:]))
     seconds, of_prompt = (each_s * tokens[None, :, None] * np.exp(-every)).tolist(), tasks or [0] * len(tokens)
     base = header(len(logs), 1 + max(of_prompt))
     names = [None if clusters is None else f"c{clusters[p]}" for p in range(len(tokens))]
-    rows = [[row(f"p{p}", int(count), cluster=names[p])] for p, count in enumerate(tokens)]
+    sets = logs.shape[2] if own else 1
+    rows = [[[row(f"p{q}-{p}", int(count), cluster=names[p])] for p, count in enumerate(tokens)] for q in range(sets)]
 
     def meters(place: tuple[int, ...]) -> dict[str, float]:
         return ({} if joules is None else {JOULES: float(joules[place])}) | (STOLEN if void is not None and void[place] else {})
 
     samples = [
-        sample(base.cases[of_prompt[p] * len(every) + arm].case_id, p, q, rows[p], seconds[arm][p][q], meters((arm, p, q)))
+        sample(
+            base.cases[of_prompt[p] * len(every) + arm].case_id,
+            p,
+            q,
+            rows[q % sets][p],
+            seconds[arm][p][q],
+            meters((arm, p, q)),
+        )
         for arm, p, q in np.ndindex(every.shape)
     ]
     return run_of(base, samples, {"workload": dict(work or {})}, claims)
