@@ -10,7 +10,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 # Measure this machine with the reference model and write the report.
 bench: $(VENV)/run.stamp
-	$(BIN)/sbd run scenarios/quickstart.yaml
+	$(BIN)/sbd run scenarios/quickstart.yaml --until decided --at-most 210s
 
 # Everything a change must pass; offline once the environment is there.
 # `make test ARGS=tests/roofline` runs one package. One process a core with one thread each: two threads that wait for one another would

@@ -114,7 +114,7 @@ def _until(until: str | None, at_most: str | None, on: str | None) -> str | None
 
 def _seconds(text: str) -> float:
     """Of a length of time such as 90s, 15m or 1.5h. Raises UserError."""
-    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([smh])", text)
+    found = re.fullmatch(r"([0-9]{1,6}(?:[.][0-9]{1,3})?)([smh])", text)
     seconds = float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]] if found else 0.0
     if not seconds:
         raise UserError(f"--at-most {text}: give a length of time above 0 such as 90s, 15m or 1h")

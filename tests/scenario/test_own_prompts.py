@@ -123,6 +123,10 @@ def test_what_a_record_holds_stays_as_it_was(tmp_path: Path) -> None:
 def test_a_baseline_in_another_part_decodes_the_same_prompts(tmp_path: Path) -> None:
     """Two parts that are paired have as many processes where each has prompts of its own."""
     text = TEXT.replace("WORKLOAD", TASKS).replace("PROCESSES", "4").replace("EXTRA", "")
-    other = text.partition("parts:\n")[2].replace("name: one", "name: two\n    baseline: one").replace("processes: 4", "processes: 5")
+    other = (
+        text.partition("parts:\n")[2]
+        .replace("name: one", "name: two\n    baseline: one")
+        .replace("processes: 4", "processes: 5")
+    )
     with pytest.raises(ScenarioError, match=r"part two: its baseline one decodes other prompts \(processes differ\)"):
         load_scenario(write(tmp_path, text + other))
