@@ -1,21 +1,14 @@
 """From a scenario to its cases: stable ids, labels and seeds, and the order in which a run takes its samples.
 
 The same scenario gives the same plan everywhere: no model, device, clock or network is used.
-
-Each arm of a cell comes about equally often in each position, and after each other arm. So a machine that slows down within a
-group, or an arm that disturbs a cache or a clock, affects all arms alike. A shuffle balances in expectation only. A fixed
-rotation balances exactly, but a disturbance of the same period would always affect one arm. So rounds come in Latin squares,
-with the rows' order and the arms' letters drawn at random.
 """
 
 from __future__ import annotations
 
-import hashlib
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 
 from harness.errors import UserError
 from harness.frozen import frozen
@@ -31,13 +24,13 @@ from harness.scenario.methods import arm_id, arm_label
 from harness.scenario.part import Part
 from harness.scenario.ranks import refuse_uneven_heads
 from harness.scenario.replay import replay_spec
+from harness.scenario.rounds import balanced_order, sample_seed, seed_from
 from harness.scenario.scenario import Scenario
 from harness.scenario.servers import server_replay
 from harness.scenario.speculative_arms import draft_models, draft_shapes
 from harness.workloads.spec import Workload
 
 PLAN_VERSION = 1
-_T = TypeVar("_T")
 
 
 @frozen
@@ -90,8 +83,13 @@ class Case:
     @property
     def sample_count(self) -> int:
         """Samples of a run over all its processes, warm-ups included, at most."""
-        repeats, processes = (1, 1 if self.part.own_prompts else None) if self.is_check else (self.part.most_repeats, None)
-        return (processes or self.part.processes) * (self.groups * repeats + self.part.warmups * (self.warms == self.case_id))
+        repeats, processes = 1 if self.is_check else self.part.most_repeats, 1 if self.once else self.part.processes
+        return processes * (self.groups * repeats + self.part.warmups * (self.warms == self.case_id))
+
+    @property
+    def once(self) -> bool:
+        """Whether only the first process takes it: generate(), where processes have prompts of their own."""
+        return self.is_check and self.arm.server is None and bool(self.part.own_prompts)
 
     @property
     def warms(self) -> str:
@@ -306,44 +304,21 @@ def _cell_slots(cases: list[Case], process: int) -> Iterator[Slot]:
     """One cell in one process. Its rounds continue the order of the process before, so that the whole is balanced."""
     part = cases[0].part
     groups, checked = (max((case.groups for case in cases if case.is_check is check), default=0) for check in (False, True))
-    alone = part.own_prompts  # generate() is in the first process
-    cases = [case for case in cases if not (alone and process and case.is_check)]
+    throughout = any(case.is_check and not case.once for case in cases)
+    cases = [case for case in cases if not (process and case.once)]
     for repeat in range(part.warmups):
         for case in cases:
             if case.warms == case.case_id:
                 yield Slot(case=case, group=0, repeat=repeat, warmup=True, process=process)
-    before = process * groups * part.most_repeats - checked * (1 if alone else process + 1)  # rounds without generate()
+    # Rounds without a check before the first of this process; those with one have an order of their own.
+    before = process * groups * part.most_repeats - checked * (process + 1 if throughout else 1)
     for repeat in range(part.most_repeats):
         for group in range(groups):
-            beside = repeat == 0 and group < checked and not (alone and process)
+            beside = repeat == 0 and group < checked and (throughout or not process)
             turn = process * checked + group if beside else before + repeat * groups + group
             present = [case for case in cases if beside or not case.is_check]
-            for case in balanced_order(present, turn, partial(_seed, part.seed, "order", *cases[0].cell, beside)):
+            for case in balanced_order(present, turn, partial(seed_from, part.seed, "order", *cases[0].cell, beside)):
                 yield Slot(case=case, group=group, repeat=repeat, warmup=False, process=process)
-
-
-def balanced_order(arms: Sequence[_T], turn: int, seed_of: Callable[..., int]) -> list[_T]:
-    """The order of the arms in round ``turn`` (from 0) of a run.
-
-    Rounds are rows of Williams squares of n arms. Over rounds 0..t any two arms come in a position equally often, or one of
-    them once more. Over n rounds (2n for an odd n) each arm follows each other one directly equally often. The order across
-    two rounds is not balanced. Source: Williams, Australian J. Sci. Res. A 2 (1949) 149.
-
-    Args:
-        seed_of: a seed from values, the same in every interpreter.
-    """
-    n = len(arms)
-    if n < 2:
-        return list(arms)
-    square, row = divmod(turn, n)
-    pair, mirrored = divmod(square, 2) if n % 2 else (square, 0)  # an odd n needs two squares to balance who follows whom
-    rows, letters = list(range(n)), list(arms)
-    random.Random(seed_of("rows", square)).shuffle(rows)
-    random.Random(seed_of("letters", pair)).shuffle(letters)
-    # 0, 1, n-1, 2, n-2, …: the steps between neighbours, modulo n, are all different
-    first = [(place + 1) // 2 if place % 2 else (n - place // 2) % n for place in range(n)]
-    order = [letters[(one + rows[row]) % n] for one in first]
-    return order[::-1] if mirrored else order
 
 
 def _check_length(part: Part, shape: ModelShape | None) -> None:
@@ -357,13 +332,3 @@ def _check_length(part: Part, shape: ModelShape | None) -> None:
             f"part {part.name}: {synthetic.prompt_tokens} prompt + {part.workload.max_new_tokens} new tokens are {length}; "
             f"{model_name(part.model)} has {shape.max_positions} positions; shorten one of them"
         )
-
-
-def sample_seed(seed: int, part: str, task: str, batch_size: int, group: int, repeat: int, process: int = 0) -> int:
-    """Seed of one sample, from its part's seed and its place; its arrivals and the order of its prompts are drawn from it."""
-    return _seed(seed, part, task, batch_size, group, repeat, *([process] if process else []))
-
-
-def _seed(*parts: object) -> int:
-    """A 63-bit seed from values; unlike hash() the same in every process."""
-    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 1

@@ -64,7 +64,7 @@ def test_a_length_of_time_has_its_unit(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["15", "m", "0s", "-3m", "1e3s", "nan", "9999999999h", "1 h", "٣m", ""])
 def test_others_are_refused_with_what_is_allowed(text: str) -> None:
-    with pytest.raises(UserError, match="--at-most .*: give a length of time above 0 such as 90s, 15m or 1h"):
+    with pytest.raises(UserError, match=r"--at-most .*: give a length of time above 0 such as 90s, 15m or 1h"):
         _seconds(text)
 
 

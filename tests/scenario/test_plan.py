@@ -22,8 +22,9 @@ from harness.roofline.operation import describe_pass
 from harness.roofline.pricing import price_pass
 from harness.roofline.storage import kv_cache_bytes
 from harness.runner.estimates import estimate_memory, estimate_time, process_bytes, prompt_tokens_at_most
-from harness.scenario.plan import Slot, balanced_order, make_plan
+from harness.scenario.plan import Slot, make_plan
 from harness.scenario.replay import TABLE1
+from harness.scenario.rounds import balanced_order
 from harness.scenario.scenario import Scenario
 from harness.workloads.tasks import TASKS, problems
 from tests.helpers import ROOT

@@ -21,7 +21,7 @@ from harness.record.schema import CaseHeader, Run, Sample
 from harness.record.seal import SEALED_SINCE, SealState
 from harness.record.written import WrittenPart
 from harness.scenario.loading import scenario_digest
-from harness.scenario.plan import sample_seed
+from harness.scenario.rounds import sample_seed
 
 CLOCK_S, CLOCK_SHARE = 0.005, 0.01
 """Two clocks may disagree by so much: wall clock and timer, timer and pass clock."""
