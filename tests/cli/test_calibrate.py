@@ -123,7 +123,7 @@ def test_run_calibrates_once(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path
         "harness.cli.run.read_run", lambda directory: SimpleNamespace(unmeasured=None, header=SimpleNamespace(cases=[]))
     )
     alone = tmp_path / "alone.yaml"
-    alone.write_text(re.sub(r"    processes: 3.*\n", "", find_scenario("quickstart").read_text()))
+    alone.write_text(re.sub(r"    processes: 6.*\n", "", find_scenario("quickstart").read_text()))
     scenario = load_scenario(alone)
     assert local_machine._profile(scenario)[0] is None
     for _ in range(2):

@@ -101,7 +101,9 @@ def test_the_plan_counts_every_process():
     assert thrice.total_s == pytest.approx(3 * (once.total_s or 0))
     assert [one.case.case_id for one in thrice.cases] == [one.case.case_id for one in once.cases]
     assert "fresh processes, counted above: part one 3" in " ".join(render(thrice).split())
-    assert "processes" not in render(once)
+    alone = render(once)
+    assert "fresh processes" not in alone and "design of part one: 1 of 3 processes that a verdict on time needs" in alone
+    assert "design of part one: 3 processes, 6 prompts, the same in each, t with 2 degrees of freedom" in render(thrice)
 
 
 @pytest.mark.parametrize("name", ["gamma_selection", "reference_accuracy"])
@@ -142,9 +144,9 @@ def test_recorded_acceptance_counts_every_prompt_once():
 
 @pytest.fixture
 def mixed(tmp_path):
-    """Part one in three processes, part two in one: 24 counting samples a process."""
+    """Part one in three processes of the same prompts, part two in one: 24 counting samples a process."""
     file = tmp_path / "mixed.yaml"
-    one = SCENARIO.replace("repeats: 2", "repeats: 2\n    processes: 3")
+    one = SCENARIO.replace("repeats: 2", "repeats: 2\n    processes: 3\n    own_prompts: false")
     file.write_text(one + SCENARIO.partition("parts:\n")[2].replace("name: one", "name: two"))
     return file
 
