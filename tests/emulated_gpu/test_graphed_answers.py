@@ -1,4 +1,4 @@
-"""The answers of every method, captured into graphs on the emulated GPU, against eager decoding on the CPU.
+"""The answers of every method, captured into graphs on the emulated GPU, against eager decoding on the CPU in step with it.
 
 One engine decodes everything, so a graph serves later arms and batches, and buffers are made anew where a batch needs larger
 ones.
@@ -10,8 +10,8 @@ from itertools import product
 
 import pytest
 
+from tests.emulated_gpu.in_step import in_step
 from tests.helpers.graphed_methods import ARMS, GREEDY_ONLY, adapted, cases, prompts_of
-from tests.helpers.in_step import in_step
 
 pytestmark = pytest.mark.emulated
 FEW = ("ntp", "ragged", "verified", "quadratic", "exit")

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.emulated_gpu.in_step import Comparison, in_step
 from tests.helpers.graphed_methods import cases, prompts_of
-from tests.helpers.in_step import Comparison, in_step
 
 
 def no_fault(session):
