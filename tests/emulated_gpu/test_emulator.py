@@ -285,6 +285,19 @@ def test_random_numbers_follow_the_devices_seed(values: None) -> None:
     assert first != out.tolist()
 
 
+def test_every_generator_goes_on_where_it_was(values: None) -> None:
+    """Each of two, drawn from in turn, wherever Python objects happen to lie meanwhile."""
+    import torch
+
+    given, others = ([torch.Generator(kind).manual_seed(seed) for seed in (3, 4)] for kind in ("cuda", "cpu"))
+    held = []
+    for _ in range(3):
+        for one, other in zip(given, others, strict=True):
+            drawn = torch.empty(8, device="cuda").exponential_(generator=one).tolist()
+            assert drawn == torch.empty(8).exponential_(generator=other).tolist()
+            held += [torch.Generator() for _ in range(64)]  # where an object made for the draw has been
+
+
 def test_a_kernel_in_triton_is_compiled_once_and_computed_within_graphs(values: None, device: Any) -> None:
     """The walk over the vocabulary; for logits of another type it is compiled anew."""
     import torch

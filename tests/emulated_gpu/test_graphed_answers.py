@@ -1,4 +1,4 @@
-"""The answers of every method, captured into graphs on the emulated GPU, against eager decoding on the CPU.
+"""The answers of every method, captured into graphs on the emulated GPU, against eager decoding on the CPU in step with it.
 
 One engine decodes everything, so a graph serves later arms and batches, and buffers are made anew where a batch needs larger
 ones.
@@ -10,7 +10,8 @@ from itertools import product
 
 import pytest
 
-from tests.helpers.graphed_methods import ARMS, GREEDY_ONLY, adapted, answers, cases, prompts_of
+from tests.emulated_gpu.in_step import in_step
+from tests.helpers.graphed_methods import ARMS, GREEDY_ONLY, adapted, cases, prompts_of
 
 pytestmark = pytest.mark.emulated
 FEW = ("ntp", "ragged", "verified", "quadratic", "exit")
@@ -26,16 +27,12 @@ def nothing_refused(device):
 
 
 def parted(names, batches, dtype="bfloat16", execution="graphs", **more):
-    """(arm, batch) of every decode whose tokens, ends or passes are not those of eager decoding on the CPU."""
-    eager = list(answers(cases("cpu", dtype, "eager", names, **more), batches))
-    captured = list(answers(cases("cuda", dtype, execution, names, **more), batches))
-    assert [one[:2] for one in captured] == [(name, batch) for batch, name in product(range(len(batches)), names)]
-    assert all(max(map(len, generation.output_ids)) > 1 for _, _, generation in eager)
-    return [one[:2] for one, other in zip(eager, captured, strict=True) if _told(one[2]) != _told(other[2])]
-
-
-def _told(generation):
-    return generation.output_ids, generation.stop_reasons, [tuple(one) for one in generation.passes]
+    """(arm, batch, what is wrong) of every decode that is not that of eager decoding on the CPU."""
+    first, second = cases("cuda", dtype, execution, names, **more), cases("cpu", dtype, "eager", names, **more)
+    found = list(in_step(first, second, batches))
+    assert [one[:2] for one in found] == [(name, batch) for batch, name in product(range(len(batches)), names)]
+    assert all(max(map(len, generation.output_ids)) > 1 for _, _, generation, _ in found)
+    return [(name, batch, wrong) for name, batch, _, wrong in found if wrong]
 
 
 @pytest.mark.parametrize(("dtype", "names"), [("bfloat16", tuple(ARMS)), ("float32", FEW)])

@@ -87,7 +87,8 @@ class Twins:
             return None
         own = [one for one in given if isinstance(one, torch.Generator)]
         generator = own[0] if own else torch.cuda.default_generators[torch.cuda.current_device()]
-        twin = self._of.setdefault(id(generator), torch.Generator())
+        # Where torch makes its Python object anew for each operation, only the generator behind it stays the same.
+        twin = self._of.setdefault(generator._cdata, torch.Generator())
         if not torch.cuda.is_current_stream_capturing() and not generator.get_offset():
             twin.manual_seed(generator.initial_seed())
         return twin

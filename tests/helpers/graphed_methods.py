@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,11 +72,14 @@ def cases(device: str, dtype: str, execution: str, names: Sequence[str] = tuple(
     return dict(zip(names, planned, strict=True))
 
 
-def answers(wanted: dict[str, Case], batches: Sequence[Sequence[tuple[int, ...]]]) -> Iterator[tuple[str, int, Any]]:
-    """(arm, batch, Generation) of every arm over every batch, by one engine."""
+def answers(
+    wanted: dict[str, Case], batches: Sequence[Sequence[tuple[int, ...]]], opened: Callable[[Any], object] = bool
+) -> Iterator[tuple[str, int, Any]]:
+    """(arm, batch, Generation) of every arm over every batch, by one engine, which ``opened`` is told."""
     from harness.engine.engine import open_engine
 
     engine = open_engine(next(iter(wanted.values())).part)
+    opened(engine)
     for number, prompts in enumerate(batches):
         for name, case in wanted.items():
             yield name, number, engine.decode(case, prompts, seed=3 + number).generation
