@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,7 @@ def scenario() -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One SBD arm of one cell by one price; errors and noise in percent of the measured speedup."""
+    """One SBD arm of one cell by one price; errors and noise in percent of the measured speedup. Without interval no ends."""
 
     part: str
     batch: int
@@ -88,10 +89,11 @@ class Row:
     price: str
     seen: bool
     predicted: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     measured: float
     noise_pct: float | None
+    method: str = "sbd"
 
     @property
     def error_pct(self) -> float:
@@ -99,14 +101,20 @@ class Row:
         return 100 * (self.predicted / self.measured - 1)
 
     @property
-    def covered(self) -> bool:
+    def covered(self) -> bool | None:
         """Whether the interval holds the measured speedup."""
-        return self.low <= self.measured <= self.high
+        return None if self.low is None or self.high is None else self.low <= self.measured <= self.high
 
     @property
-    def width_pct(self) -> float:
+    def width_pct(self) -> float | None:
         """Of the interval, in percent of the predicted speedup."""
-        return 100 * (self.high - self.low) / self.predicted
+        return None if self.low is None or self.high is None else 100 * (self.high - self.low) / self.predicted
+
+
+def interval_figures(found: Sequence[Row]) -> tuple[float, float] | None:
+    """Coverage and median width in percent of the rows' intervals; None without one."""
+    told = [(row.covered, row.width_pct) for row in found if row.covered is not None and row.width_pct is not None]
+    return (100 * statistics.mean(held for held, _ in told), statistics.median(width for _, width in told)) if told else None
 
 
 def rows(comparison: Comparison) -> list[Row]:
@@ -117,19 +125,18 @@ def rows(comparison: Comparison) -> list[Row]:
         if cell.is_summary
         for arm in cell.arms
         for prediction in arm.predictions
-        if not arm.is_ntp and prediction.price in ERRORS and arm.wall_speedup.value and prediction.wall_speedup.low
+        if not arm.is_ntp and prediction.price in ERRORS and arm.wall_speedup.value and prediction.wall_speedup.value
     ]
 
 
 def _row(cell: Cell, arm: ArmResult, prediction: Prediction) -> Row:
     speedup, wall = prediction.wall_speedup, arm.wall_speedup
     measured = arm.wall_speedup.value
-    assert measured and speedup.value and speedup.low and speedup.high
+    assert measured and speedup.value
     noise = 50 * (wall.high - wall.low) / measured if wall.low is not None and wall.high is not None else None
     seen = cell.batch_size == 1 and cell.part == f"250m_context_{MEASURED_CONTEXT}"
-    return Row(
-        cell.part, cell.batch_size, arm.label, prediction.price, seen, speedup.value, speedup.low, speedup.high, measured, noise
-    )
+    known = (cell.part, cell.batch_size, arm.label, prediction.price, seen)
+    return Row(*known, speedup.value, speedup.low, speedup.high, measured, noise, arm.method)
 
 
 def table(found: list[Row]) -> str:
@@ -137,9 +144,9 @@ def table(found: list[Row]) -> str:
     lines = ["part | batch | arm | price | predicted (interval) | measured | noise | error | covered | started from"]
     for row in found:
         noise = "one batch" if row.noise_pct is None else f"±{row.noise_pct:.1f} %"
+        band = "no interval" if row.low is None or row.high is None else f"{row.low:.2f}-{row.high:.2f}"
         lines.append(
-            f"{row.part} | {row.batch} | {row.arm} | {price_words(row.price)} | "
-            f"{row.predicted:.2f}x ({row.low:.2f}-{row.high:.2f}) | "
+            f"{row.part} | {row.batch} | {row.arm} | {price_words(row.price)} | {row.predicted:.2f}x ({band}) | "
             f"{row.measured:.2f}x | {noise} | {row.error_pct:+.1f} % | {'yes' if row.covered else 'no'} | "
             f"{'yes' if row.seen else 'no'}"
         )
@@ -160,10 +167,10 @@ def figures(found: list[Row]) -> dict[str, float]:
             if members:
                 result[f"{name}{group}"] = statistics.median(abs(row.error_pct) for row in members)
         held_out = groups[""]
-        if price in INTERVALS and held_out:
+        intervals = interval_figures(held_out)
+        if price in INTERVALS and intervals:
             before = INTERVALS[price]
-            result[f"{before}interval_coverage_pct"] = 100 * statistics.mean(row.covered for row in held_out)
-            result[f"{before}interval_width_pct_median"] = statistics.median(row.width_pct for row in held_out)
+            result[f"{before}interval_coverage_pct"], result[f"{before}interval_width_pct_median"] = intervals
     return {name: round(value, 2) for name, value in result.items()}
 
 

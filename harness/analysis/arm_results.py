@@ -55,7 +55,7 @@ def arm_result(one: ArmBesideNtp) -> ArmResult:
         measured_bandwidth_bytes_per_s=counted,
         measured_over_modelled=over_modelled,
         ceiling_share=quotient(bandwidth, ceiling, "no ceiling", ceiling.method),
-        predictions=predictions(place.ladder.drifts, pairs, timed, wall),
+        predictions=predictions(tuple(place.ladder.ceilings), pairs, timed, wall),
     )
 
 

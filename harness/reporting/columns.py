@@ -230,7 +230,7 @@ PREDICTIONS = Listing(
         ARM,
         PageColumn("Decode, measured", MEASURED, "arm.decode_s", seconds),
         PageColumn("of that in forwards", MEASURED, "arm.forward_s", seconds),
-        PageColumn("Decode, predicted", PREDICTED, "by.decode_s", seconds, between),
+        PageColumn("Decode, predicted", PREDICTED, "by.decode_s", seconds),
         PageColumn("Error", PREDICTED + MEASURED, "by.decode_error", signed_percent),
         PageColumn("Wall speedup, measured", MEASURED, "arm.wall_speedup", ratio),
         PageColumn("Wall speedup, predicted", PREDICTED, "by.wall_speedup", ratio, between),

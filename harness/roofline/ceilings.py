@@ -46,8 +46,7 @@ class PassFactors:
     ``spread``         the mean of the decodes that are predicted lies between these multiples of the factors: from the 10th
                        and 90th percentile of the means of measured decodes
     ``spread_between`` the same where that number of lines was not measured, so that a factor comes from its neighbours
-    ``drift``          between these multiples of its median the machine's speed moved, for all passes alike; a pass price
-                       leaves it out, because it cancels in a ratio of interleaved arms
+    ``measured_lines`` numbers of lines that were measured; the other factors are derived from these
     ``after_one_s``    median seconds after the forward of a pass that wants one logit a row (sampler and loop); None: not
                        measured
     ``after_block_s``  (logit lines, seconds) after the forward of a pass that wants several
@@ -60,7 +59,7 @@ class PassFactors:
     serial: Points
     spread: tuple[float, float]
     spread_between: tuple[float, float]
-    drift: tuple[float, float]
+    measured_lines: tuple[int, ...]
     after_one_s: float | None
     after_block_s: Points
     s_per_line: float
@@ -68,7 +67,7 @@ class PassFactors:
 
     def spread_at(self, lines: Any) -> tuple[Any, Any]:
         """``spread`` where that number of lines was measured, else ``spread_between``."""
-        measured = is_one_of(lines, [n for n, _ in self.expected])
+        measured = is_one_of(lines, self.measured_lines)
         low, high = (choose(measured, at, between) for at, between in zip(self.spread, self.spread_between, strict=True))
         return low, high
 

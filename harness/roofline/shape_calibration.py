@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -84,18 +84,59 @@ def shape_calibrated(
         )
     lines, visits = np.array([measured.counts.lines for measured in passes]), np.array([measured.visit for measured in passes])
     centers = {int(n): _center(factors[lines == n], visits[lines == n]) for n in np.unique(lines)}
+    points = centers | _derived(base, shape, deployment, narrower(passes))
     low, high = _spread(passes, lines, factors[:, 1] / [centers[int(n)][1] for n in lines])
     at_least = min(low, least_spread[0]), max(high, least_spread[1])
     spread = _of_mean(at_least, visits, lines, machine_spread, decodes)
     per_line = shape.vocab * (base.sampler_s_per_logit or SAMPLER_SWEEPS * LOGIT_BYTES / base.bandwidth_bytes_per_s)
-    corrections = _pass_factors(passes, centers, spread, machine_spread, per_line)
+    corrections = _pass_factors(passes, dict(sorted(points.items())), tuple(centers), spread, per_line)
     return replace(base, rung="shape-calibrated", factors=corrections)
 
 
+def narrower(passes: Sequence[MeasuredPass]) -> list[MeasuredPass]:
+    """Passes of 2, 4, 8 ... tokens below the narrowest measured one of several, visit by visit; none where it has two.
+
+    A pass of one token is another kernel or graph than one of several, so its factor says little of two tokens. Seconds are
+    taken on the line through the narrowest pass of several tokens and one at least twice as wide, and are not below the
+    line to the pass of one token.
+    """
+    visits: dict[int, dict[int, list[MeasuredPass]]] = {}
+    for one in passes:
+        visits.setdefault(one.visit, {}).setdefault(one.counts.lines, []).append(one)
+    return [found for of_lines in visits.values() for found in _narrower(of_lines)]
+
+
+def _narrower(of_lines: dict[int, list[MeasuredPass]]) -> Iterator[MeasuredPass]:
+    times = {n: statistics.median(one.forward_s for one in alike) for n, alike in of_lines.items()}
+    least = min((n for n in times if n > 1), default=1)
+    wider = min((n for n in times if n >= 2 * least), default=None)
+    if wider is None or 1 not in times or least == 1:
+        return
+    slope = max(0.0, (times[wider] - times[least]) / (wider - least))
+    like = of_lines[least][0]
+    n = 2
+    while n < least:
+        along, from_one = times[least] - slope * (least - n), times[1] + (times[least] - times[1]) * (n - 1) / (least - 1)
+        counts = PassCounts(rows=1, query=n, context=like.counts.context, logits=n, kept=0)
+        yield replace(like, counts=counts, forward_s=max(along, from_one))
+        n *= 2
+
+
+def _derived(
+    base: Ceilings, shape: ModelShape, deployment: Deployment | str, passes: Sequence[MeasuredPass]
+) -> dict[int, Array]:
+    found: dict[int, list[tuple[float, float, float]]] = {}
+    for one in passes:
+        found.setdefault(one.counts.lines, []).append(_factors(one, price_counts(shape, deployment, one.counts, base)))
+    return {n: np.median(factors, axis=0) for n, factors in found.items()}
+
+
 def _pass_factors(
-    passes: Sequence[MeasuredPass], centers: dict[int, Array], spread: Span, drift: Span, s_per_line: float
+    passes: Sequence[MeasuredPass], centers: dict[int, Array], lines: tuple[int, ...], spread: Span, s_per_line: float
 ) -> PassFactors:
-    """``centers``: factors of the three overlaps by matrix lines; ``s_per_line``: what a logit line costs where none says."""
+    """``centers``: factors of the three overlaps by matrix lines, of which ``lines`` were measured; ``s_per_line``: what a
+    logit line costs where none says.
+    """
     overlapped, expected, serial = (tuple((n, float(center[side])) for n, center in centers.items()) for side in range(3))
     single = [measured.after_s for measured in passes if measured.counts.logits == 1]
     after_block = _after_block(passes)
@@ -104,8 +145,8 @@ def _pass_factors(
         expected=expected,
         serial=serial,
         spread=spread,
-        spread_between=_between(spread, expected),
-        drift=drift,
+        spread_between=_between(spread, tuple(point for point in expected if point[0] in lines)),
+        measured_lines=lines,
         after_one_s=float(np.median(single)) if single else None,
         after_block_s=after_block,
         s_per_line=s_per_line,
@@ -122,12 +163,12 @@ def _factors(measured: MeasuredPass, price: PassPrice) -> tuple[float, float, fl
 
 
 def _center(factors: Array, visits: Array) -> Array:
-    """Mean over the visits of the median within each.
+    """Median over the visits of the median within each.
 
-    The median drops one slow pass; the mean keeps a slow minute of the machine, which the predicted total time includes.
+    A slow minute of the machine is dropped: interleaved arms share it, so it cancels in their ratio.
     """
-    mean: Array = np.mean([np.median(factors[visits == visit], axis=0) for visit in np.unique(visits)], axis=0)
-    return mean
+    found: Array = np.median([np.median(factors[visits == visit], axis=0) for visit in np.unique(visits)], axis=0)
+    return found
 
 
 def _spread(passes: Sequence[MeasuredPass], lines: Array, relative: Array) -> Span:

@@ -107,7 +107,7 @@ def test_predictions_are_the_price_of_the_recorded_trace() -> None:
     by_hand = geometric_mean([ntp_s[group] / sbd_s[group] for group in sbd_s])
     assert prediction.wall_speedup.value == pytest.approx(by_hand, rel=1e-9)
     assert prediction.wall_speedup_error.value == pytest.approx(by_hand / found.wall_speedup.value - 1)
-    assert prediction.wall_speedup.low <= by_hand <= prediction.wall_speedup.high
+    assert prediction.wall_speedup.low is None, "how far the calibrated rung is off is not told as an interval"
     assert "datasheet" in comparison.cells[0].rung_reasons
 
 

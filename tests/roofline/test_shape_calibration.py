@@ -11,45 +11,42 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.analysis.answer import compare
-from harness.analysis.figures.arm_metrics import pair_up
-from harness.analysis.figures.predictions import predictions
-from harness.analysis.tally.prices import ladder, machine_spread, measured_passes
-from harness.analysis.tally.pricing import Pricer
-from harness.analysis.tally.tally import tally
+from harness.analysis.tally.prices import machine_spread, measured_passes
 from harness.errors import UserError
 from harness.roofline.pricing import price_counts
-from harness.roofline.shape_calibration import MeasuredPass, shape_calibrated
+from harness.roofline.shape_calibration import MeasuredPass, narrower, shape_calibrated
 from harness.roofline.step import DecodeArm, price_step
-from harness.stats.quantity import exact
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.measured_passes import BASE, MEASURED, SHAPE, TRUTH, counts, seen
 
 
 def test_a_measured_pass_comes_back_with_its_spread_as_the_band():
-    """Expected is the mean of three visits; the band from the 10th to 90th percentile of their decodes of 0.9, 1 and 1.4 times,
-    so of 1.1 times: for one more decode √(1 + 1/3) times as wide, as logarithms; for the mean of three √(1/3 + 1/3) times.
+    """Expected is the median of three visits; the band from the 10th to 90th percentile of their decodes of 0.9, 1 and 1.4
+    times: for one more decode √(1 + 1/3) times as wide, as logarithms; for the mean of three √(1/3 + 1/3) times.
     """
     passes = [one for factor in (0.9, 1.0, 1.4) for one in seen(TRUTH, *MEASURED, factor=factor)]
-    low, high = 0.9 / 1.1, 1.4 / 1.1  # three decodes of three kinds of pass: nine means, of which three are the least and most
+    low, high = 0.9, 1.4  # three decodes of three kinds of pass: nine means, of which three are the least and most
     for decodes, wider in ((1, math.sqrt(4 / 3)), (3, math.sqrt(2 / 3))):
         spread = shape_calibrated(BASE, SHAPE, "bfloat16", passes, decodes=decodes).factors.spread
         assert spread == pytest.approx((low**wider, high**wider), rel=5e-3)  # attention is not scaled
     top = shape_calibrated(BASE, SHAPE, "bfloat16", passes)
     assert top.rung == "shape-calibrated"
     for one in MEASURED:
-        price, measured = price_counts(SHAPE, "bfloat16", one, top), 1.1 * seen(TRUTH, one)[0].forward_s
+        price, measured = price_counts(SHAPE, "bfloat16", one, top), seen(TRUTH, one)[0].forward_s
         assert price.forward_s == pytest.approx(measured, rel=1e-9)
         assert price.forward[0] / measured == pytest.approx(low ** math.sqrt(4 / 3), abs=5e-3)
         assert price.forward[2] / measured == pytest.approx(high ** math.sqrt(4 / 3), abs=8e-3)  # attention is not scaled
 
 
-def test_a_slow_pass_says_nothing_and_a_slow_minute_does():
-    """Two visits of three passes: of the first the one of 9 times is left out, the second was slow throughout."""
+@pytest.mark.parametrize(
+    ("visits", "told"), [(((1.0, 1.0, 9.0), (1.5,) * 3), 1.25), (((1.0,) * 3, (1.1,) * 3, (7.0,) * 3), 1.1)]
+)
+def test_a_slow_pass_says_nothing_and_neither_does_one_slow_minute_of_three(visits, told):
+    """Of two visits the pass of 9 times is left out; of three the one that was slow throughout."""
     one = MEASURED[1]
-    visits = ((1.0, 1.0, 9.0), (1.5, 1.5, 1.5))
     passes = [replace(p, visit=v) for v, factors in enumerate(visits) for f in factors for p in seen(TRUTH, one, factor=f)]
     top = shape_calibrated(BASE, SHAPE, "bfloat16", passes)
-    assert price_counts(SHAPE, "bfloat16", one, top).forward_s == pytest.approx(1.25 * seen(TRUTH, one)[0].forward_s, rel=1e-9)
+    assert price_counts(SHAPE, "bfloat16", one, top).forward_s == pytest.approx(told * seen(TRUTH, one)[0].forward_s, rel=1e-9)
 
 
 def test_single_slow_passes_of_a_decode_average_out():
@@ -122,7 +119,8 @@ def test_cells_nobody_measured_lie_in_the_band_whatever_the_true_overlap(rows, k
     price, real = price_counts(SHAPE, "bfloat16", one, top), seen(truth, one)[0].forward_s
     # Attention stays as calibrated, so it is off by the common factor, here and (below 1 % of the pass) at the factors.
     attention = sum(cost.high_s for cost in price.operations if cost.name == "attention")
-    slack = 0.01 * real + (1 / slower - 1) * attention
+    # Below the narrowest block seconds are carried on along a line (``narrower``), past the bend of this roofline.
+    slack = (0.05 if 1 < one.lines < 16 else 0.01) * real + (1 / slower - 1) * attention
     assert price.forward[0] - slack <= real <= price.forward[2] + slack
 
 
@@ -241,12 +239,10 @@ def test_a_machine_that_changed_meanwhile_widens_the_band():
     spread = machine_spread(run, "reference")
     assert spread == pytest.approx((np.percentile(kernels * 2, 10), np.percentile(kernels * 2, 90)))
     assert machine_spread(synthetic.build(), "reference") == (1.0, 1.0)
-    steady = shape_calibrated(BASE, SHAPE, "bfloat16", seen(TRUTH, *MEASURED), (0.8, 1.25))
-    assert steady.factors.drift == pytest.approx((0.8, 1.25))
 
 
 def test_what_moves_neighbouring_decodes_alike_is_spread_too():
-    """Three rounds of three decodes, 1, 1.1 and 1.3 times as slow, 3.4 / 3 in the mean: long decodes do not share a round."""
+    """Three rounds of three decodes, 1, 1.1 and 1.3 times as slow, 1.1 in the median: long decodes do not share a round."""
     passes = [
         replace(p, decode=3 * number + index)
         for number, slow in enumerate((1.0, 1.1, 1.3))
@@ -254,8 +250,7 @@ def test_what_moves_neighbouring_decodes_alike_is_spread_too():
         for p in seen(TRUTH, one, factor=slow)
     ]
     factors = shape_calibrated(BASE, SHAPE, "bfloat16", passes, (0.9, 1.25)).factors
-    assert factors.drift == (0.9, 1.25)
-    own = np.percentile(np.log(np.divide((1.0, 1.1, 1.3), 3.4 / 3).tolist() * 3), (10, 90)) * math.sqrt(1 / 3 + 1)
+    own = np.percentile(np.log(np.divide((1.0, 1.1, 1.3), 1.1).tolist() * 3), (10, 90)) * math.sqrt(1 / 3 + 1)
     means = np.exp(np.hypot(own, np.log((0.9, 1.25))) * (-1, 1))
     assert factors.spread == pytest.approx(means, rel=5e-3)  # attention is not scaled
 
@@ -286,21 +281,19 @@ def after(passes, lines):
     return shape_calibrated(BASE, SHAPE, "bfloat16", passes).factors.after_s(counts(lines // 16, 16, 128, 16))
 
 
-def test_drift_widens_a_predicted_decode_and_not_a_predicted_ratio():
-    """Both arms were interleaved on the machine that moved."""
-    run = synthetic.build(calibration=synthetic.calibration(True))
-    ntp, sbd = (
-        [
-            tally(case, one, Pricer(case, ladder(run, case).ceilings))
-            for one in run.samples
-            if one.case_id == case.case_id and not one.warmup
+def test_between_one_token_and_the_narrowest_block_seconds_follow_the_blocks():
+    """By hand: 1 ms for one token, 5 ms for 16 and 6.6 ms for 32 is 0.1 ms a token, so 3.6 ms for 2, 3.8 for 4, 4.2 for 8.
+    Where blocks bend the line goes to the pass of one token: of 1, 4 and 20 ms a pass of 8 takes 1 + 3 * 7 / 15 ms.
+    """
+    for (one_s, block_s, twice_s), told in (((1.0, 5.0, 6.6), (3.6, 3.8, 4.2)), ((1.0, 4.0, 20.0), (1.2, 1.6, 2.4))):
+        passes = [
+            replace(one, forward_s=taken_s * 1e-3)
+            for one, taken_s in zip(seen(TRUTH, *MEASURED), (one_s, block_s, twice_s), strict=True)
         ]
-        for case in run.header.cases[:2]
-    )
-    [steady], [moved] = (
-        predictions({"calibrated": drift}, pair_up(ntp, sbd), sbd, exact(2.0)) for drift in ((1.0, 1.0), (0.5, 2.0))
-    )
-    assert moved.wall_speedup == steady.wall_speedup
-    assert moved.decode_s.value == pytest.approx(steady.decode_s.value)
-    low, high = 0.5 * steady.decode_s.value, 2 * steady.decode_s.value
-    assert moved.decode_s.low <= low * (1 + 1e-9) and moved.decode_s.high >= high * (1 - 1e-9)
+        assert [one.counts.lines for one in narrower(passes)] == [2, 4, 8]
+        assert [1e3 * one.forward_s for one in narrower(passes)] == pytest.approx(told)
+        assert narrower(passes[:2]) == [] and narrower(passes[1:]) == [], "one width of blocks has no line, and no end"
+    slow = [replace(one, forward_s=5 * one.forward_s) for one in seen(TRUTH, *MEASURED)]
+    top = shape_calibrated(BASE, SHAPE, "bfloat16", slow)
+    for told in narrower(slow):
+        assert price_counts(SHAPE, "bfloat16", told.counts, top).forward_s == pytest.approx(told.forward_s, rel=1e-9)

@@ -85,11 +85,6 @@ class Ladder:
     read_ceiling: Quantity
 
     @property
-    def drifts(self) -> dict[str, tuple[float, float]]:
-        """By price, multiples of its median between which the machine's speed moved; ex-ante those of published runs."""
-        return {rung: (1.0, 1.0) if found.factors is None else found.factors.drift for rung, found in self.ceilings.items()}
-
-    @property
     def roofs(self) -> tuple[Roof, ...]:
         """The rates of every rung with its own; the top rung corrects prices and shares the rates of a lower one."""
         return tuple(

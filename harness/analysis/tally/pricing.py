@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.analysis.tally.pass_arrays import PREFILL, Bools, Floats, Ints, TraceArrays
+from harness.analysis.tally.pass_arrays import PREFILL, ROLES, Bools, Floats, Ints, TraceArrays
 from harness.analysis.tally.prices import Ladder, deployment_of, feeds_masks, ladder, unpriced
 from harness.errors import RecordError
 from harness.models import ModelShape
@@ -23,11 +23,21 @@ from harness.scenario.metrics import PRICES
 
 Band = tuple[float, float, float]
 """Low (fully overlapped), expected and high (not overlapped) seconds."""
-Counts = tuple[str | None, int, int, int, int, int, bool]
-"""The values that decide a pass's price: its model and the fields of PassCounts, in their order."""
+Counts = tuple[str | None, float, int, int, int, int, int, bool]
+"""The values that decide a pass's price: its model, its work (see WORK) and the fields of PassCounts, in their order."""
+WORK: dict[str, float] = {"draft": 3.0, "verify+draft": 3.0, "verify": 1.3}
+"""What follows the forward of a pass of that role, in multiples of what follows one that only decides, as measured passes do.
+Sampler and host find the figures of drafts and check them. Rounded medians of published runs: 2.7 to 3.3 where masks draft,
+1.2 to 1.4 where drafts are given, whichever run is left out. A draft model's passes count as checks.
+"""
 NO_PRICE = "an imported run has no passes to price"
 Places = Ints
 """Indices of passes in the table of a Pricer."""
+
+
+def work_of(role: str, model: str | None) -> float:
+    """WORK of a pass that ``model`` made (None: the target)."""
+    return WORK["verify"] if model is not None else WORK.get(role, 1.0)
 
 
 class Pricer:
@@ -48,7 +58,8 @@ class Pricer:
 
     def places_of(self, passes: Sequence[ForwardPass]) -> Places:
         """Table indices; passes that differ only in which tokens became known cost the same."""
-        return np.array([self._place((one.model, *astuple(PassCounts.of(one)))) for one in passes], dtype=np.int64)
+        keys = ((one.model, work_of(one.role, one.model), *astuple(PassCounts.of(one))) for one in passes)
+        return np.fromiter(map(self._place, keys), dtype=np.int64)
 
     def places(self, trace: TraceArrays, which: Bools) -> Places:
         """Table indices of the passes ``which`` of a sample. A server's pass has the rows that are in it; in a session of this
@@ -66,9 +77,10 @@ class Pricer:
             trace.over_rows("kept_tokens"),
         )
         made_by = [trace.models[code] for code in trace.model[which].tolist()]
+        work = [work_of(ROLES[role], model) for role, model in zip(trace.role[which].tolist(), made_by, strict=True)]
         causal = (trace.role[which] == PREFILL).tolist()
         rows = trace.over_rows("active")[which].tolist() if self._continuous else [trace.rows] * len(made_by)
-        counts = zip(made_by, rows, *(column[which].tolist() for column in columns), causal, strict=True)
+        counts = zip(made_by, work, rows, *(column[which].tolist() for column in columns), causal, strict=True)
         return np.fromiter(map(self._place, counts), dtype=np.int64)
 
     def bytes_(self, places: Places) -> Floats:
@@ -107,7 +119,7 @@ class Pricer:
 
     def _price(self, key: Counts) -> list[float]:
         """Bytes, flops, the band of the forward on every rung, that of the whole pass on every rung."""
-        model, rows, query, context, logits, kept, causal = key
+        model, work, rows, query, context, logits, kept, causal = key
         shape = self._shapes.get(model)
         if shape is None:
             raise RecordError(
@@ -121,7 +133,11 @@ class Pricer:
             sum(operation.bytes_ for operation in operations),
             sum(operation.flops for operation in operations),
             *(side for price in prices for side in price.forward),
-            *(side for price in prices for side in (price.low_s, price.expected_s, price.high_s)),
+            *(
+                forward_s + after_s * (1.0 if self._ceilings[rung].factors is None else work)
+                for rung, price in zip(self.rungs, prices, strict=True)
+                for forward_s, after_s in zip(price.forward, price.after, strict=True)
+            ),
         ]
 
 
