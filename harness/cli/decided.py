@@ -22,12 +22,11 @@ def look(run: Run, whole: int) -> tuple[bool, list[str]]:
     """
     looks = run.header.looks
     assert looks is not None  # only such a run is looked at
-    ended = run.model_copy(update={"sessions": [*run.sessions, {"event": "end"}]})
-    judged = Derived(ended).comparison.judgements
+    judged = Derived(run.model_copy(update={"sessions": [*run.sessions, {"event": "end"}]})).comparison.judgements
     asked = [
         (claim, one)
         for claim, one in zip(judged.claims, judged.judgements, strict=True)
-        if any(bound.definition.clock for bound in claim.bounds) and _has_looks(ended, one)
+        if any(bound.definition.clock for bound in claim.bounds) and run.header.written(one.cell.get("part", "")).own_prompts
     ]
     if whole < looks.first:
         return False, [words for claim, one in asked for words in _hardly(claim, one, looks)]
@@ -35,26 +34,21 @@ def look(run: Run, whole: int) -> tuple[bool, list[str]]:
     return all(one.state != "inconclusive" or one.remedy == SHOW_BASELINE for _, one in asked), lines
 
 
-def _has_looks(run: Run, one: Judgement) -> bool:
-    return run.header.written(one.cell.get("part", "")).own_prompts
-
-
 def _found(one: Judgement) -> str:
-    value = one.value
-    shown = "no figure" if value.value is None else f"{value.value:.3g}"
+    value, ends = one.value, ""
     if value.low is not None and value.high is not None:
-        shown += f" (95 % {value.low:.3g}\u2013{value.high:.3g})"
+        ends = f" (95 % {value.low:.3g}\u2013{value.high:.3g})"
+    shown = "no figure" if value.value is None else f"{value.value:.3g}{ends}"
     return f"{one.metric} {shown}, {one.bound}: {one.word}; {one.subject}"
 
 
 def _hardly(claim: Claim, one: Judgement, looks: Looks) -> Iterator[str]:
     limits = [limit for bound in claim.bounds if bound.metric == one.metric for limit in bound.limits if limit]
-    value = one.value.value
-    if one.state != "inconclusive" or not limits or not value:
-        return
-    bound = min(limits, key=lambda limit: abs(math.log(value / limit)))
-    level = nominal_levels(looks.first, looks.last, looks.error)[looks.last]
-    needed = processes_needed(one.value, bound, level)
-    if needed is None or needed > looks.last:
-        takes = f"about {needed:,} processes" if needed else "more than 1,000 processes"
-        yield f"{one.metric} {ratio(value)} will hardly be decided at {bound:g}: {takes} would, at most {looks.last} are taken"
+    value, level = one.value.value, nominal_levels(looks.first, looks.last, looks.error)[looks.last]
+    if one.state == "inconclusive" and limits and value:
+        bound = min(limits, key=lambda limit: abs(math.log(value / limit)))
+        needed = processes_needed(one.value, bound, level)
+        if needed is None or needed > looks.last:
+            takes = f"{needed:,}" if needed else "more than 1,000"
+            words = f"will hardly be decided at {bound:g}: {takes} processes would, {looks.last} may come"
+            yield f"{one.metric} {ratio(value)} {words}"

@@ -68,37 +68,27 @@ def ratio_of_runs(base: Observations, new: Observations, confidence: float = CON
         raise ValueError("two runs are compared over the same prompts")
     cells = _cells(base), _cells(new)
     if cells[0].own and cells[1].own:
-        return _ratio_of_twins(cells, confidence)
+        means, away = cells[0].by_process(cells[1].means.sum(axis=1, keepdims=True) - cells[0].means)
+        shown = Quantity(value=math.exp(means.mean()), n=len(away), processes=len(means))
+        errors = [variance_over_processes(means, away) or Variance(0.0, 1.0)]
+        return _tested(shown, errors, f"{len(means)} pairs of processes with prompts of their own", confidence)
     tables = [one.units(one.means) for one in cells]
     by_prompt = tables[1].mean(axis=1) - tables[0].mean(axis=1)
-    mean = float(by_prompt.mean())
-    sides = [table.shape[1] for table in tables]
-    fewest = min(sides)
-    shown = Quantity(value=math.exp(mean), n=len(cells[0].unit), processes=fewest)
+    mean, sides = float(by_prompt.mean()), [table.shape[1] for table in tables]
+    shown = Quantity(value=math.exp(mean), n=len(cells[0].unit), processes=min(sides))
     if len(by_prompt) < 2:
         return RatioOfRuns(shown.without_interval(f"one {cells[0].sampled} only: no interval"))
     of_prompts = within_strata(by_prompt - mean, cells[0].stratum)
-    errors = _errors(tables, of_prompts) if fewest >= FEWEST_PROCESSES else [of_prompts]
-    told = shown.these_processes_only or f"{sides[0]} processes of BASE beside {sides[1]} of NEW"
-    ratio = _within(shown, errors, confidence, SAME_RATIO, f"t on log ratios, {told}")
-    decided = fewest >= FEWEST_PROCESSES and ratio.low is not None
-    p_values = [2 * float(special.stdtr(one.degrees, -abs(mean) / math.sqrt(one.value))) for one in errors] if decided else []
-    return RatioOfRuns(ratio, max(p_values, default=None))
+    errors = _errors(tables, of_prompts) if min(sides) >= FEWEST_PROCESSES else [of_prompts]
+    return _tested(shown, errors, f"{sides[0]} processes of BASE beside {sides[1]} of NEW", confidence)
 
 
-def _ratio_of_twins(cells: tuple[Cells, Cells], confidence: float) -> RatioOfRuns:
-    """As ratio_of_runs, where a process of NEW has the prompts of one of BASE and no other has them."""
-    means, away = cells[0].by_process(cells[1].means.sum(axis=1, keepdims=True) - cells[0].means)
-    mean = float(means.mean())
-    shown = Quantity(value=math.exp(mean), n=len(away), processes=len(means))
-    error = variance_over_processes(means, away)
-    told = shown.these_processes_only or f"{len(means)} pairs of processes with prompts of their own"
-    if error is None:
-        return RatioOfRuns(shown.without_interval(SAME_RATIO))
-    ratio = _within(shown, [error], confidence, SAME_RATIO, f"t on log ratios, {told}")
-    decided = len(means) >= FEWEST_PROCESSES and ratio.low is not None
-    p = 2 * float(special.stdtr(error.degrees, -abs(mean) / math.sqrt(error.value))) if decided else None
-    return RatioOfRuns(ratio, p)
+def _tested(shown: Quantity, errors: Sequence[Variance], told: str, confidence: float) -> RatioOfRuns:
+    ratio = _within(shown, errors, confidence, SAME_RATIO, f"t on log ratios, {shown.these_processes_only or told}")
+    if (ratio.processes or 0) < FEWEST_PROCESSES or ratio.low is None:
+        return RatioOfRuns(ratio)
+    away = -abs(math.log(shown.value or 1.0))
+    return RatioOfRuns(ratio, max(2 * float(special.stdtr(one.degrees, away / math.sqrt(one.value))) for one in errors))
 
 
 def ratio_of_files(over: Sequence[File], under: Sequence[File], confidence: float = CONFIDENCE) -> Quantity:
