@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -113,9 +114,8 @@ def test_plan_tells_time_and_memory_of_a_run_that_was_taken(cli: Cli, monkeypatc
         (tmp_path / "sbd" / f"calibration-{name}.json").write_text(one.model_dump_json())
     shipped = (ROOT / "scenarios" / "real_model.yaml").read_text()  # the run was taken with fewer arms
     file = tmp_path / "as_published.yaml"
-    published = shipped.replace("[2, 3, 4, 5, 6, auto]", "[4, 5, 6]").replace(
-        "processes: 3", "processes: 3\n    own_prompts: false"
-    )
+    shared = re.sub(r"processes: 6.*", "processes: 3\n    own_prompts: false", shipped).replace("prompts: 1\n", "prompts: 2\n")
+    published = shared.replace("[2, 3, 4, 5, 6, auto]", "[4, 5, 6]")
     file.write_text(published.replace("adapters/smollm2", f"{ROOT}/scenarios/adapters/smollm2"))
     plan = cli.answer(f"plan {file}")
     began, ended = (datetime.fromisoformat(at) for at in (run.header.created_at, run.samples[-1].ended_at))
