@@ -5,7 +5,8 @@ run, and the intervals that follow. Nothing is measured here.
 
 RUN: run directories; without one all of reports/ that hold a timed part. `python -m benchmarks.published NAME` brings back
 those that are elsewhere. Without RUN the intervals of the program are fitted to all of them and written to
-harness/analysis/figures/prediction_bands.yaml. What is told of intervals here is of each run by those fitted to the others.
+harness/analysis/figures/prediction_bands.yaml. What is told of intervals here is of each run by those fitted to the others; of
+one RUN alone by those of the program.
 Each run counts alike in a fit, because the next run is a new one; arms of one run are off together.
 
 `visits_sd_pct` is how far the time of a pass moves from one visit of a part to the next (standard deviation, pooled over
@@ -86,7 +87,8 @@ def held_out(found: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:
     result = {}
     for name, of_run in found.items():
         others = fitted({other: its for other, its in found.items() if other != name})
-        result[name] = [_within(row, others.get(row.price, math.inf)) for row in of_run]
+        kept = predictions.bands().reach | others
+        result[name] = [_within(row, kept.get(row.price, math.inf)) for row in of_run]
     return result
 
 

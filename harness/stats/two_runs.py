@@ -211,7 +211,7 @@ def sign_test_p(differences: Sequence[float]) -> float | None:
 def _cells(one: Observations) -> Cells:
     """Log figures by prompt and process; clusters of prompts count where processes share prompts."""
     prompts = one.prompts
-    if len({*prompts}) == len({*zip(prompts, one.processes, strict=True)}):
+    if len({*one.processes}) > 1 and len({*prompts}) == len({*zip(prompts, one.processes, strict=True)}):
         prompts = [
             Grouped(label.stratum, label.prompt, label.prompt) if isinstance(label, Grouped) else label for label in prompts
         ]

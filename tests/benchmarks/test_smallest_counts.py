@@ -29,6 +29,7 @@ from harness.models.choice import REFERENCE_DIR
 from tests.helpers import ROOT
 
 TESTED = {
+    "decision": "tests/benchmarks/test_decision.py",
     "engines": "tests/benchmarks/test_engines.py",
     "faults": "tests/integration/test_ray.py",
     "gate_real": "tests/integration/test_gate_real.py",
