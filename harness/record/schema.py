@@ -373,6 +373,10 @@ class Imported(_Frozen):
     files: list[ImportedFile]
 
 
+MOST_LOOKS = 100
+"""Processes of a run that is looked at; levels of more would take long to work out, as those of a smaller error vanish."""
+
+
 class Looks(_Frozen):
     """The rule by which a run may stop once its claims are decided, written before its first sample.
 
@@ -380,9 +384,9 @@ class Looks(_Frozen):
     on each side of a claim at most (harness.stats.looks). ``at_most_s``: seconds after which no process begins.
     """
 
-    first: Annotated[int, Field(ge=2, le=1000)]
-    last: Annotated[int, Field(ge=2, le=1000)]
-    error: Annotated[float, Field(gt=0, lt=0.5)]
+    first: Annotated[int, Field(ge=2, le=MOST_LOOKS)]
+    last: Annotated[int, Field(ge=2, le=MOST_LOOKS)]
+    error: Annotated[float, Field(ge=1e-4, lt=0.5)]
     at_most_s: Seconds | None = None
 
 

@@ -16,7 +16,7 @@ from harness.meters.environment import snapshot
 from harness.models.choice import model_name, refuse_missing, refuse_remote_code
 from harness.paths import data_dir
 from harness.progress import Progress
-from harness.record.schema import Looks, Run, RunHeader
+from harness.record.schema import MOST_LOOKS, Looks, Run, RunHeader
 from harness.record.store import RunStore, read_run
 from harness.record.written import WrittenScenario
 from harness.runner.options import RunOptions
@@ -108,7 +108,7 @@ def _with_more_processes(part: Part) -> Part:
     if not part.own_prompts:
         return part
     count = part.workload.prompt_count
-    most = next(n for n in range(max(MOST_PROCESSES, part.processes), 0, -1) if part.workload.holds(n * count))
+    most = next(n for n in range(min(max(MOST_PROCESSES, part.processes), MOST_LOOKS), 0, -1) if part.workload.holds(n * count))
     return part.model_copy(update={"processes": most})
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 from scipy import stats
 
+from harness.record.schema import MOST_LOOKS, Looks
 from harness.stats.looks import OF_T, nominal_levels, processes_needed
 from harness.stats.quantity import Quantity
 
@@ -38,6 +40,15 @@ def test_a_single_look_is_a_single_test_and_later_looks_have_more_to_spend() -> 
     assert levels[4] == pytest.approx(0.025 * OF_T / 3, rel=1e-3) and [*levels] == [*range(4, 13)]
     later = [levels[count] for count in range(5, 13)]
     assert later == sorted(later) and max(later) < 0.025
+
+
+def test_every_rule_that_a_record_may_hold_has_levels() -> None:
+    """The least error in the most processes: soon there, and none is 0, which nothing can be divided by."""
+    levels = nominal_levels(2, MOST_LOOKS, 1e-4)
+    assert len(levels) == MOST_LOOKS - 1 and 0 < min(levels.values()) < max(levels.values()) < 1e-4
+    for wrong in ({"last": MOST_LOOKS + 1}, {"error": 1e-9}):
+        with pytest.raises(ValidationError):
+            Looks.model_validate({"first": 4, "last": 12, "error": 0.025} | wrong)
 
 
 def test_processes_that_a_claim_would_take_are_those_of_its_interval() -> None:
