@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache, cached_property, partial
 
-from harness.analysis.cells import beside, cells_of
+from harness.analysis.cells import beside, cells_of, looks_of
 from harness.analysis.judge.highlight import answer
 from harness.analysis.judge.verdict import recorded_claims, verdict
 from harness.analysis.parallel import MANY_SAMPLES, parallel_map
@@ -20,7 +20,6 @@ from harness.record.by_machine import of_one_machine
 from harness.record.identity import mixes
 from harness.record.schema import Run
 from harness.scenario.claims import Claims
-from harness.stats.looks import nominal_levels
 from harness.stats.quantity import Quantity, absent
 
 __all__ = ["COMPARISON_VERSION", "Comparison", "Derived", "compare", "to_json"]
@@ -71,21 +70,11 @@ class Derived:
             health=tallies.health,
             integrity=integrity,
             mixes=mixes(self.run),
-            looks=_of_looks(self.run),
+            looks=looks_of(self.run),
         )
         # Figures and trust to judgements
         claims, unread = recorded_claims(header) if self._claims is None else (self._claims, None)
         return replace(comparison, judgements=verdict(comparison, claims, header), unread=unread)
-
-
-def _of_looks(run: Run) -> float:
-    """As Comparison has it: of the look after the processes that are there, or the first one."""
-    looks = run.header.looks
-    if looks is None:
-        return 1.0
-    count = 1 + max((sample.process for sample in run.samples if not sample.warmup), default=0)
-    levels = nominal_levels(looks.first, max(looks.first, looks.last), looks.error)
-    return looks.error / levels[min(max(count, looks.first), max(levels))]
 
 
 def compare(run: Run) -> Comparison:

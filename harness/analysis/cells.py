@@ -24,6 +24,7 @@ from harness.record.schema import NO_PASSES, REMARK, CaseHeader, Run
 from harness.record.written import WrittenPart, WrittenWork
 from harness.scenario.load import recorded_load
 from harness.scenario.part import Part
+from harness.stats.looks import nominal_levels
 from harness.stats.quantity import simultaneous_confidence
 
 
@@ -36,13 +37,23 @@ def cells_of(tallies: Tallies, part: str, batch_size: int) -> tuple[list[Cell], 
     tasks = tuple(dict.fromkeys(case.task for case in cases))
     arms = _arms(cases, tallies, place)
     summary = _summary(_cell(cases, arms, tasks, tallies, place), arms, place, tallies.pricers[cases[0].case_id][1])
-    highlight = picked(summary, arms)
-    cells = [_with_pick(summary, arms, highlight)]
+    highlight, looks = picked(summary, arms), looks_of(tallies.run)
+    cells = [_with_pick(summary, arms, highlight, looks)]
     for task in tasks if len(tasks) > 1 else ():
         members = [case for case in cases if case.task == task]
         of_task = _arms(members, tallies, place)
-        cells.append(_with_pick(_cell(members, of_task, tasks, tallies, place), of_task, highlight))
+        cells.append(_with_pick(_cell(members, of_task, tasks, tallies, place), of_task, highlight, looks))
     return cells, highlight
+
+
+def looks_of(run: Run) -> float:
+    """As Comparison has it: of the look after the processes that are there, or the first one."""
+    looks = run.header.looks
+    if looks is None:
+        return 1.0
+    count = 1 + max((sample.process for sample in run.samples if not sample.warmup), default=0)
+    levels = nominal_levels(looks.first, max(looks.first, looks.last), looks.error)
+    return looks.error / levels[min(max(count, looks.first), max(levels))]
 
 
 def beside(tallies: Tallies, cell: Cell) -> list[ArmBesideNtp]:
@@ -172,9 +183,9 @@ def _distinct_labels(arms: Sequence[ArmResult]) -> tuple[ArmResult, ...]:
     )
 
 
-def _with_pick(cell: Cell, arms: Sequence[ArmBesideNtp], highlight: Highlight) -> Cell:
-    """The cell with the picked arm's figures at the simultaneous level, where several arms were contenders."""
-    count, level = highlight.picked_from, simultaneous_confidence(highlight.picked_from)
+def _with_pick(cell: Cell, arms: Sequence[ArmBesideNtp], highlight: Highlight, looks: float) -> Cell:
+    """The cell with the picked arm's figures at the level of verdicts, where several arms were contenders."""
+    count, level = highlight.picked_from, simultaneous_confidence(highlight.picked_from * looks)
     if count < 2:
         return cell
     results = (

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.verdict_errors.records import paired_run
+from harness.analysis.answer import Derived
 from harness.cli.decided import look
 from harness.cli.run import _seconds
 from harness.errors import UserError
@@ -79,3 +80,15 @@ def test_others_are_refused_with_what_is_allowed(text: str) -> None:
 )
 def test_options_that_do_not_go_together_are_refused_before_anything_is_loaded(cli: Cli, options: str, said: str) -> None:
     assert said in cli.refusal(f"run quickstart {options}")
+
+
+def test_the_page_shows_a_picked_arm_at_the_level_of_its_verdict() -> None:
+    """Two arms and nine looks: what "verdicts take" is the interval that the verdict tells."""
+    logs = (
+        math.log(3) + np.broadcast_to(0.1 * np.array([-1.0, 1.0, -0.5, 0.5]), (2, 6, 4)) + np.array([0.0, 0.2])[:, None, None]
+    )
+    run = with_header(paired_run(np.full(6, 50.0), logs, own=True), looks=Looks(first=4, last=12, error=0.025))
+    comparison = Derived(run, (Claim(metric="wall_speedup", min=2.0),)).comparison
+    (picked,) = (arm for arm in comparison.cells[0].arms if arm.simultaneous)
+    shown, (judged,) = picked.simultaneous.figures["wall_speedup"], comparison.judgements.judgements
+    assert f"judged at a simultaneous 95 % level, {shown.low:.4g} to {shown.high:.4g}" in judged.reason
