@@ -96,7 +96,7 @@ def run_command(
         profile_of_scenario(job.scenario)
     take = partial(run, job, out, spawn=FreshInterpreter(debug="--debug" in sys.argv))
     if options.until:
-        from harness.cli.decided import look  # loads what a measuring process does not need
+        from harness.analysis.decided import look  # loads what a measuring process does not need
 
         take = partial(take, look=look)
     take_and_tell(take, report)

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.verdict_errors.records import paired_run
 from harness.analysis.answer import Derived
-from harness.cli.decided import look
+from harness.analysis.decided import look
 from harness.cli.run import _seconds
 from harness.errors import UserError
 from harness.record.schema import Looks, Run
