@@ -210,7 +210,7 @@ def timed_changes(metrics: Sequence[CellMetric], base: Sequence[Process], new: S
     changes = []
     for metric in metrics:
         left, right = with_times(metric, base, new)
-        values = numbers(metric, [*left, *right] if left and right else [*base, *new])
+        values = numbers(metric, left, right)
         if isinstance(values, str):
             changes.append(_change(metric)(base=None, new=None, ratio=absent(values)))
             continue

@@ -7,9 +7,9 @@ times and NTP beside them are those of harness.analysis.
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
@@ -86,19 +86,19 @@ def _add_up(decodes: dict[_Place, Tally]) -> None:
     decodes.update({(case_id, (), 0): whole(tallies) for case_id, tallies in by_case.items()})
 
 
-def with_times(metric: CellMetric, base: Processes, new: Processes) -> tuple[list[Process], list[Process]]:
-    """The processes that have a time of the metric's cell which the other run has too: parts of one run may have different
-    numbers of processes, and these may have prompts of their own.
+def with_times(metric: CellMetric, base: Processes, new: Processes) -> tuple[Processes, Processes]:
+    """The processes that have a time of the metric's cell which the other run has too, or all where there are none: parts of one
+    run may have different numbers of processes, and these may have prompts of their own.
     """
     times = [[(process, {*_times(metric, process)}) for process in side] for side in (base, new)]
     known = [{place for _, places in side for place in places} for side in times]
     left, right = ([one for one, places in side if places & other] for side, other in zip(times, reversed(known), strict=True))
-    return left, right
+    return (left, right) if left and right else (base, new)
 
 
-def numbers(metric: CellMetric, processes: Processes) -> list[float] | str:
+def numbers(metric: CellMetric, *sides: Processes) -> list[float] | str:
     """One number per process, in the metric's unit, over the decodes that every process has a time of; or the reason."""
-    table = _table(metric, processes)
+    table = _table(metric, *sides)
     mean = statistics.geometric_mean if metric.name == "wall_speedup" else statistics.median
     return table if isinstance(table, str) else [float(mean(row.values())) for row in table]
 
@@ -106,7 +106,7 @@ def numbers(metric: CellMetric, processes: Processes) -> list[float] | str:
 def log_ratios(metric: CellMetric, base: Processes, new: Processes) -> list[float] | str:
     """d = log(NEW / BASE) of the first processes, the second and so on, as far as both sides have them; or the reason."""
     count = min(len(base), len(new))
-    values = numbers(metric, [*base[:count], *new[:count]])
+    values = numbers(metric, base[:count], new[:count])
     return values if isinstance(values, str) else list(map(log_ratio, values[:count], values[count:]))
 
 
@@ -115,7 +115,7 @@ def observed(metric: CellMetric, base: Processes, new: Processes) -> tuple[Obser
 
     A figure over requests is one a process.
     """
-    table = _table(metric, [*base, *new])
+    table = _table(metric, base, new)
     rows = [] if isinstance(table, str) else table
     decodes = {place: one for process in (*base, *new) for place, one in process.decodes.items()} if rows else {}
     labels = dict(zip(decodes, labels_of([*decodes.values()])[0], strict=True))
@@ -130,27 +130,27 @@ def _observations(rows: Sequence[_Row], labels: Mapping[_Place, Grouped]) -> Obs
     )
 
 
-def _table(metric: CellMetric, processes: Processes) -> list[_Row] | str:
-    """By process, the figure of every decode that all have a time of, or of all its requests; or the reason.
+def _table(metric: CellMetric, *sides: Processes) -> list[_Row] | str:
+    """By process, side after side, the figure of every decode that all have a time of, or of all its requests; or the reason.
 
-    Where processes have prompts of their own, a process shares its decodes with its twin in the other run, if there is one.
+    Where no two processes of a side share a prompt, a process shares its decodes with the one at its place on the other side.
     """
     rows = []
-    for process in processes:
+    for process in itertools.chain(*sides):
         row = _over_requests(metric, process) if metric.definition.of_requests else _times(metric, process)
         if isinstance(row, str):
             return row
         rows.append(row)
-    shared = sorted(set.intersection(*map(set, rows))) if rows else []
-    often = Counter(place for row in rows for place in row)
-    most = max(often.values(), default=0)
-    own = [{place: row[place] for place in sorted(row) if often[place] == most} for row in rows]
-    if not shared and 0 < most < 3 and all(own):
-        return own
+    shared = set.intersection(*map(set, rows)) if rows else set()
+    count = len(sides[0])
+    twins = [set.intersection(*map(set, rows[place::count])) for place in range(count)]
+    own = len(rows) == count * len(sides) and sum(map(len, rows[:count])) == len(set().union(*rows[:count]))
+    if not shared and own and twins and all(twins):
+        return [{place: row[place] for place in sorted(twin)} for twin, row in zip(twins * len(sides), rows, strict=True)]
     if not shared:
-        rules = sorted({reason for process in processes for reason in process.void})
+        rules = sorted({reason for process in itertools.chain(*sides) for reason in process.void})
         return f"no decode of it was timed everywhere{': ' + '; '.join(rules) if rules else ''}"
-    return [{place: row[place] for place in shared} for row in rows]
+    return [{place: row[place] for place in sorted(shared)} for row in rows]
 
 
 def _cases(metric: CellMetric, process: Process) -> list[str]:

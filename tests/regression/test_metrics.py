@@ -10,9 +10,10 @@ import pytest
 
 from harness.errors import UserError
 from harness.record.schema import CaseOutcome, Run
+from harness.regression.changes import compare_runs
 from harness.regression.counted import counted
 from harness.regression.metrics import CellMetric, primary_metrics, timed_metrics
-from harness.regression.timed import numbers, observed, processes_of
+from harness.regression.timed import log_ratios, numbers, observed, processes_of
 from tests.helpers.pass_bytes import pass_bytes
 from tests.helpers.synthetic_run import ARMS, SHAPE, Part, altered, build, with_samples
 from tests.helpers.two_runs import in_processes, two_arms
@@ -120,7 +121,7 @@ def test_a_time_that_is_void_on_one_side_is_left_out_on_the_other() -> None:
     run = two_arms(jitter=0.5)
     new = altered(run, lambda s: {"decode_s": None, "prefill_s": None} if s.group == 3 else {})
     metric = timed("decode_s_per_token", "ntp", run)
-    assert numbers(metric, [*processes_of(run), *processes_of(new)]) == pytest.approx([NTP_S_PER_TOKEN * 1.5] * 2)
+    assert numbers(metric, processes_of(run), processes_of(new)) == pytest.approx([NTP_S_PER_TOKEN * 1.5] * 2)
     assert numbers(metric, processes_of(run)) == pytest.approx([NTP_S_PER_TOKEN * 1.75])
     base_times, new_times = observed(metric, processes_of(run), processes_of(new))
     assert base_times.prompts == new_times.prompts and len(base_times.values) == 3
@@ -132,8 +133,41 @@ def test_no_shared_time_is_a_reason() -> None:
     run = two_arms()
     meters = {"compiled_graphs": 1.0}
     void = altered(run, lambda s: {"meters": meters})
-    found = numbers(timed("prefill_s", "ntp", run), [*processes_of(run), *processes_of(void)])
+    found = numbers(timed("prefill_s", "ntp", run), processes_of(run), processes_of(void))
     assert isinstance(found, str) and "compiled while the clock ran" in found
+
+
+def kept(run: Run, *groups: tuple[int, int]) -> Run:
+    """The run's samples of these (process, batch) alone."""
+    return with_samples(run, (one for one in run.samples if (one.process, one.group) in groups))
+
+
+def test_a_process_is_gated_beside_its_twin_alone() -> None:
+    """Pairs of processes with prompts of their own: by hand; a pair that shares no prompt has no ratio, but a reason."""
+    both = in_processes(two_arms(), 1.0, 1.1)
+    metric = timed("decode_s_per_token", "ntp", both)
+    base, other = processes_of(kept(both, (0, 0), (1, 1))), processes_of(kept(both, (0, 1), (1, 0)))
+    assert log_ratios(metric, base, base) == pytest.approx([0, 0])
+    assert log_ratios(metric, base, other[1:]) == pytest.approx([math.log(1.1)])
+    found = log_ratios(metric, base, other)
+    assert isinstance(found, str) and "no decode of it was timed everywhere" in found
+
+
+@pytest.mark.parametrize(
+    ("of_base", "of_new"),
+    [
+        pytest.param([(0, 0), (1, 1)], [(0, 2), (1, 3)], id="no prompt in common"),
+        pytest.param([(0, 0), (0, 1), (1, 0), (1, 2)], [(0, 1), (1, 2)], id="one that both of a run have"),
+    ],
+)
+def test_runs_with_other_prompts_have_a_reason_in_place_of_a_change(
+    of_base: list[tuple[int, int]], of_new: list[tuple[int, int]]
+) -> None:
+    """Before, the first ended for want of a median, the second because the prompts differ."""
+    both = in_processes(two_arms(), 1.0, 1.1)
+    changes = compare_runs(kept(both, *of_base), kept(both, *of_new)).changes
+    found = [one for one in changes if one.metric == "decode_s_per_token"]
+    assert found and all(one.ratio.value is None and "timed everywhere" in (one.ratio.reason or "") for one in found)
 
 
 def test_the_primaries_answer_the_question() -> None:
