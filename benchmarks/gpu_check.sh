@@ -113,11 +113,11 @@ if command -v nvidia-smi > /dev/null; then nvidia-smi > "$gather/nvidia-smi.txt"
 case $step in
   A)
     sbd 60 doctor --device "$device" --json > "$gather/doctor.json"
-    limited 120 "$python" -m harness.check.half_precision "$device" > "$gather/half_precision.txt" 2>&1
+    limited $((limit_s / 3)) "$python" -m harness.check.half_precision "$device" > "$gather/half_precision.txt" 2>&1
     probed=$?
     cat "$gather/half_precision.txt"
     if [ $probed = 0 ]; then
-      sbd 200 check --minutes "$(minutes 96)" --out "$gather/check" $dry > "$gather/check.txt"
+      sbd $((limit_s * 5 / 9)) check --minutes "$(minutes 96)" --out "$gather/check" $dry > "$gather/check.txt"
       run gpu_reference gpu_reference
       [ ! -e "$gather/check/attention.md" ] || cat "$gather/check/attention.md"
       tables "$gather/gpu_reference"
