@@ -20,7 +20,19 @@ from typing import Any, Literal
 from hypothesis import strategies as st
 
 from tests.helpers.fuzzed_files import by_chance, mutate
-from tests.helpers.hostile_server import ENGINES, PREFIX, Asked, Pieces, about_of, events_of, head, stream, whole, written
+from tests.helpers.hostile_server import (
+    ENGINES,
+    PREFIX,
+    Asked,
+    Pause,
+    Pieces,
+    about_of,
+    events_of,
+    head,
+    stream,
+    whole,
+    written,
+)
 
 Fits = Literal["any", "refused", "sound"]
 Play = Callable[[Asked], Pieces]
@@ -91,7 +103,7 @@ def endless(piece: bytes, most: int = ENDLESS, pause_s: float = 0.0) -> Iterator
     if pause_s:
         for _ in itertools.repeat(None):
             yield piece
-            yield pause_s
+            yield Pause(pause_s)
     many = piece * max(1, (64 << 10) // len(piece))
     for _ in range(max(1, most // len(many))):
         yield many
@@ -529,7 +541,7 @@ LARGE: dict[str, Edit] = {
     "tokens, one at a time, without end": lambda events: itertools.chain(
         events[:2], endless(written(_with_ids(events[1], [])), pause_s=0.3)
     ),
-    "silence in the midst": lambda events: [*events[:2], 3600.0],
+    "silence in the midst": lambda events: [*events[:2], Pause(3600.0)],
     "300 MB of comments, then the answer": lambda events: itertools.chain(endless(b": hstl7\n", 300 * MEBI), events),
     "200 MB of one event": lambda events: itertools.chain([b'data: {"a": "'], endless(b"y", 200 * MEBI), [b'"}\n\n'], events),
     "2 million events": lambda events: itertools.chain(

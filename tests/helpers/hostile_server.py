@@ -26,6 +26,10 @@ Pieces = Iterable[bytes | float]
 """What goes over the wire; a number is a pause in seconds. The connection is closed behind the last one."""
 
 
+class Pause(float):
+    """Seconds of silence among events; any other number there is an event."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Asked:
     """One request: which door, the how manieth at this door (from 0), and what it asks for."""
@@ -206,10 +210,10 @@ def whole(body: bytes | str, status: str = "200 OK", kind: str = "application/js
 
 
 def stream(events: Iterable[Any]) -> Iterator[bytes | float]:
-    """An answer as a stream of events, whose end is the connection's; a number is a pause."""
+    """An answer as a stream of events, whose end is the connection's."""
     yield head("200 OK", "text/event-stream")
     for event in events:
-        yield event if isinstance(event, float) else written(event)
+        yield event if isinstance(event, Pause) else written(event)
 
 
 class HostileServer:

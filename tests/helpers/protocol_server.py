@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from hostile_server import Asked, HostileServer, Pieces, events_of, metrics_of, stream, whole
+from hostile_server import Asked, HostileServer, Pause, Pieces, events_of, metrics_of, stream, whole
 
 STEP_S = 0.002
 FAULT = sys.argv[2]
@@ -51,11 +51,11 @@ def answer(asked: Asked) -> Iterator[object]:
             if FAULT == "half":
                 return
             if FAULT == "hang":
-                yield 3600.0
+                yield Pause(3600.0)
             if FAULT == "die" and asked.number == 2:
                 os._exit(9)
         yield event
-        yield STEP_S
+        yield Pause(STEP_S)
 
 
 if __name__ == "__main__":
