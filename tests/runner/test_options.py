@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from inspect import signature
+from math import isfinite
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from tests.helpers.fake_machine import SCENARIO, FakeEngine, fake_machine
 from tests.helpers.scenarios import write
 
 
-@given(from_type(RunOptions), none() | from_type(Share), integers(1, 8))
+@given(from_type(RunOptions).filter(lambda asked: isfinite(asked.at_most or 0)), none() | from_type(Share), integers(1, 8))
 def test_a_child_has_every_option_of_its_parent(options: RunOptions, share: Share | None, ranks: int) -> None:
     """Whatever fields they have: a new option needs no word of its own on the child's command line."""
     task = ChildTask(scenario=Path("s.yaml"), directory=Path("o"), share=share, lent=(3, 4), ranks=ranks, options=options)
