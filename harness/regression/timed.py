@@ -87,8 +87,9 @@ def _add_up(decodes: dict[_Place, Tally]) -> None:
 
 
 def with_times(metric: CellMetric, base: Processes, new: Processes) -> tuple[Processes, Processes]:
-    """The processes that have a time of the metric's cell which the other run has too, or all where there are none: parts of one
-    run may have different numbers of processes, and these may have prompts of their own.
+    """The processes that have a time of the metric's cell which the other run has too, or all where there are none.
+
+    Parts of one run may have different numbers of processes, and these may have prompts of their own.
     """
     times = [[(process, {*_times(metric, process)}) for process in side] for side in (base, new)]
     known = [{place for _, places in side for place in places} for side in times]
