@@ -57,14 +57,12 @@ trap pack EXIT
 # Minutes of so many seconds, to a tenth.
 minutes() { echo "$(($1 / 60)).$(($1 % 60 / 6))"; }
 
-left() {
-  local seconds=$((deadline - SECONDS - ${1:-0}))
-  echo $((seconds > 1 ? seconds : 1))
-}
+# Seconds until the deadline, less so many.
+left() { echo $((deadline - SECONDS - ${1:-0})); }
 
 # limited SECONDS COMMAND...: interrupted when its time is up, which keeps what is finished and is no failure (124).
 limited() {
-  local seconds=$1 code=0
+  local seconds=$(($1 > 1 ? $1 : 1)) code=0  # 0 would be no limit
   shift
   echo "+ $*  (at most $seconds s)" >&3
   timeout --foreground -s INT -k 40 "$seconds" "$@" || code=$?
